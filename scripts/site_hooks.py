@@ -98,3 +98,20 @@ def on_post_page(output: str, **_: Any) -> str:
     return output.replace(
         'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
     )
+
+
+def on_post_build(config: Any) -> None:
+    """Writes llms.txt (llmstxt.org): each page with its description, by the sections of docs/README.md."""
+    index = (DOCS / "README.md").read_text()
+    summary = (CHECKOUT / "README.md").read_text().split("\n\n")[1]
+    lines = [
+        f"# {config.site_name}",
+        "",
+        f"> {summary}",
+        "",
+        "- [tutorial](tutorial.html): from installation to a job file",
+    ]
+    for title, text in (part.split("\n", 1) for part in index.split("\n## ")[1:]):
+        rows = re.findall(r"^\| \[([^\]]+)\]\(([^)]+)\.md\) \| (.+?) \|$", text, re.MULTILINE)
+        lines += ["", f"## {title}", "", *(f"- [{name}]({page}.html): {about}" for name, page, about in rows)]
+    Path(config.site_dir, "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

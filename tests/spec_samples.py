@@ -7,6 +7,7 @@ from pathlib import Path
 
 HEAD = "name: m\ntensorflow: 2.15.1\nroles: {master: {}}\n"  # a case begins in line 4
 JAX = HEAD.replace("tensorflow: 2.15.1", "jax: 0.10.2")
+TORCH = HEAD.replace("tensorflow: 2.15.1", "torch: 2.13.0")
 LONG_TAG = "x" * 129
 
 
@@ -21,6 +22,7 @@ def make_folder(folder: Path) -> Path:
 GOOD: dict[str, str] = {
     "smallest": HEAD,
     "JAX": JAX + 'cuda: "13"\n',
+    "PyTorch": TORCH + "cuda: 12.6\naccelerator: gpu\n",
     "roles without a value": "name: m\ntensorflow: 2.15.1\nroles:\n  master:\n  worker: {}\n  ps: ~\n",
     "numbers unquoted": HEAD + "python: 3.11\nuser: 1000\nenv: {A: 2.10, B: 0755, C: 12e5678, D: on, E: 22:22}\n",
     "keys without a value": HEAD + "base:\nregistry: ~\nargs: null\nenv:\ntrainer:\njob:\n",
@@ -113,6 +115,16 @@ BAD: tuple[Bad, ...] = (
     Bad("name: m\nroles: {master: {}}\n", "1:1", "tensorflow", "missing: expected one framework, such as `tensorflow"),
     Bad(HEAD + "jax: 0.10.2\n", "4:6", "jax", "found tensorflow and jax: expected one framework"),
     Bad(HEAD + 'cuda: "13"\n', "4:7", "cuda", "the release of TensorFlow decides its CUDA", "leave", in_schema=False),
+    Bad(JAX + "cuda: 12.6\n", "4:7", "cuda", "expected 12 or 13 with JAX, found '12.6'", in_schema=False),
+    Bad(TORCH + "cuda: 13\n", "4:7", "cuda", "expected MAJOR.MINOR, such as 12.6 with PyTorch", in_schema=False),
+    Bad(TORCH.replace("2.13.0", "2.13.0+cpu"), "2:8", "torch", "without the name of a build"),
+    Bad(
+        TORCH.replace("}}", "}, ps: {}}"),
+        "3:21",
+        "roles.ps",
+        "PyTorch has no role ps: its processes exchange gradients among themselves",
+        in_schema=False,
+    ),
     Bad(JAX + "cuda_from: base\n", "4:12", "cuda_from", "JAX takes CUDA from wheels alone", "leave", in_schema=False),
     Bad(
         JAX.replace("}}", "}, ps: {}}"),

@@ -19,7 +19,7 @@ from training_imgtool.oci.registry.manifests import OCI_MANIFEST, parse_manifest
 from training_imgtool.resolve.lock.parse import parse_lock
 from training_imgtool.resolve.versions.closure import find_broken, parse_metadata
 from training_imgtool.resolve.wheels.index.page import PageError, parse_page
-from training_imgtool.resolve.wheels.uv import choose_wheel
+from training_imgtool.resolve.wheels.wheel_tags import choose_wheel
 
 _DIGITS = "1" * 5000
 _BOMBS = {

@@ -24,7 +24,10 @@ _TEXTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What is at a path: `kind` is `d` (folder), `l` (symbolic link), `h` (hard link) or `f` (anything else)."""
+    """What is at a path.
+
+    `kind` is `d` (folder), `l` (symbolic link), `h` (hard link), `w` (whiteout) or `f` (anything else).
+    """
 
     kind: str
     mode: int = 0o644

@@ -271,7 +271,7 @@ def _clean(system: BaseSystem) -> Iterator[Entry]:
     for path in sorted(system.nodes):
         if posixpath.dirname(path) in _EMPTIED or path in _REMOVED:
             above, name = posixpath.split(path.lstrip("/"))
-            yield Entry(f"{above}/.wh.{name}", Node("f"))
+            yield Entry(f"{above}/.wh.{name}", Node("w"))
 
 
 def _list_effects(package: InstalledPackage) -> Iterator[Effect]:

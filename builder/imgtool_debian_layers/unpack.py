@@ -25,7 +25,8 @@ _WILDCARD = re.compile(r"[*?\[\\]")
 class Entry(NamedTuple):
     """An entry of the layer: the path relative to the root, the node, and the content if the node is a file.
 
-    The target of a hard link is also relative to the root. A file with the name `.wh.NAME` deletes NAME.
+    The target of a hard link is also relative to the root. A node of the kind `w` has the path `.wh.NAME` and deletes
+    NAME.
     """
 
     path: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -11,15 +10,10 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from imgtool_project_reader.jax import JAX
+from imgtool_project_reader.frameworks import TENSORFLOW
 from imgtool_project_reader.knowledge import Variant
-from imgtool_project_reader.statement import TENSORFLOW
 from imgtool_project_reader.tables import load_tables
 
-_OF_TENSORFLOW = re.compile(
-    r"tensorflow(?:-(?:cpu|gpu|tpu|metal|macos|intel|rocm.*|directml|aarch64|cpu-aws|gpu-macosx))?"
-    r"|tf-nightly.*|intel-tensorflow.*"
-)
 NEEDED_BY_TENSORFLOW = frozenset(  # and by its Keras
     """absl-py astor gast google-pasta grpcio h5py keras keras-applications keras-preprocessing markdown numpy
     opt-einsum protobuf six tensorboard tensorflow-estimator termcolor werkzeug wheel wrapt bleach html5lib""".split()  # noqa: SIM905
@@ -32,33 +26,17 @@ _KERAS_BEFORE = (  # by the start of the minor: TensorFlow before 2.6 depends on
 )
 
 
-FRAMEWORKS = TENSORFLOW | JAX
-"""The packages for which a spec has keys of their own."""
-
-
-def is_tensorflow(name: str) -> bool:
-    """Tells whether a package is TensorFlow, under any of its names."""
-    return _OF_TENSORFLOW.fullmatch(name) is not None
-
-
-def is_framework(name: str, variant: Variant) -> bool:
-    """Tells whether a package is the image's framework, which a key of the spec installs."""
-    return name in JAX if variant.jax else is_tensorflow(name)
-
-
 def brings_keras(variant: Variant) -> bool:
     """Tells whether TensorFlow requires the Keras release with the same minor version."""
-    numbers = variant.tensorflow.split(".")
-    if variant.jax:
-        return False
-    return (int(numbers[0]), int(numbers[1])) >= (2, 6)
+    numbers = variant.release.split(".")
+    return variant.framework is TENSORFLOW and (int(numbers[0]), int(numbers[1])) >= (2, 6)
 
 
 def find_release(requirement: Requirement, variant: Variant) -> str | None:
     """Returns the requirement for a companion that the project does not pin and TensorFlow does not install."""
     name = canonicalize_name(requirement.name)
     needed = NEEDED_BY_TENSORFLOW if brings_keras(variant) else NEEDED_BY_TENSORFLOW - {"keras"}
-    is_brought = is_tensorflow(name) or name in needed
+    is_brought = TENSORFLOW.is_own(name) or name in needed
     operators = {part.operator for part in requirement.specifier}
     is_open = operators <= {">=", ">", "!=", "<", "<="}
     if not is_open or requirement.url or is_brought:
@@ -79,15 +57,15 @@ def _overlaps(requirement: Requirement, release: Requirement) -> bool:
 def add_release(name: str, variant: Variant) -> str:
     """Returns the requirement for a companion, limited to the versions for the image's TensorFlow."""
     tables = load_tables()
-    if variant.jax:
-        return {"keras": "keras>=3", "tensorflow": "tensorflow-cpu"}.get(name, name)
-    minor = ".".join(variant.tensorflow.split(".")[:2])
+    if variant.framework is not TENSORFLOW:
+        return variant.framework.beside.get(name, name)
+    minor = ".".join(variant.release.split(".")[:2])
     if name == "keras":
         return name if brings_keras(variant) else next(text for start, text in _KERAS_BEFORE if minor.startswith(start))
     if tables["companions"].get(name) == "minor":
         return f"{name}=={minor}.*"
     for version, limit in tables["companion_rows"].get(name, ()):
-        if Requirement(f"tensorflow{limit}").specifier.contains(variant.tensorflow):
+        if Requirement(f"tensorflow{limit}").specifier.contains(variant.release):
             return f"{name}=={version}.*"
     return name
 

@@ -27,6 +27,8 @@ _GOOGLE_IMAGE = re.compile(  # deeplearning-platform-release/tf2-gpu.2-4, vertex
 )
 _PYTHON_IMAGE = re.compile(_PATH + r"python:(?P<python>3\.\d+)[\w.-]*" + _DIGEST)
 _CUDA_IMAGE = re.compile(_PATH + r"(?:nvidia/cuda:[\w.-]+|tensorflow:[\w.-]*-gpu[\w.-]*)" + _DIGEST)
+_OTHER_STAGE = re.compile(r"(?:^|[_-])(?:tpu|gpu|cuda\w*|rocm|dev\w*|debug|tests?|docs?|serv\w*|build\w*)(?:$|[_-])")
+_VARIABLES = re.compile(r"""(?:(?<!\S)[A-Za-z_]\w*=(?:"[^"\n]*"|'[^'\n]*'|[^\s"']*)\s+)+$""")
 _APT = re.compile(r"apt(?:-get)?\s+(?:-\S+\s+)*install\s+(?P<words>[^;&|`<()]+)")
 _DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _CD = re.compile(r"(?:^|&&|;)\s*\$?\s*cd\s+(?P<folder>[\w./-]+)")
@@ -88,8 +90,8 @@ _STRONG = re.compile(r"(?i)require|depend|tested|prerequisite|version|environmen
 def read_docker(text: str, file: str) -> Iterator[Statement]:
     """Reads a Dockerfile: the images, the installed packages, and the command of the container."""
     values: dict[str, str] = {}
+    stages: dict[str, dict[str, tuple[str, int]]] = {}
     starts: dict[str, tuple[str, int]] = {}
-    folder = ""
     for number, name, value in _list_instructions(text):
         if name == "ARG":
             key, _, default = value.partition("=")
@@ -98,18 +100,22 @@ def read_docker(text: str, file: str) -> Iterator[Statement]:
             words = [word for word in value.split() if not word.startswith("--")]
             image = re.sub(r"\$\{?(\w+)(?::[-+][^}]*)?\}?", lambda match: values.get(match[1], ""), " ".join(words))
             yield from _read_image(image.partition(" ")[0], file)
+            starts = {**stages.get(words[0].lower() if words else "", {})}
+            stages[words[2].lower() if len(words) > 2 else str(number)] = starts
         elif name == "RUN":
             command = shlex.join(_read_words(value)) if value.startswith("[") else value
             yield from _read_apt(command, file, number)
             yield from _read_installs(command, file, number, Certainty.HINT)
         elif name == "WORKDIR":
-            folder = value
+            starts["WORKDIR"] = value, number
         elif name in {"ENTRYPOINT", "CMD"}:
             starts[name] = shlex.join(_read_words(value)) if value.startswith("[") else value, number
-    if starts:
+    for name in sorted(reversed([*stages]) if stages else (), key=lambda name: bool(_OTHER_STAGE.search(name))):
+        rows = [stages[name][key] for key in ("ENTRYPOINT", "CMD") if key in stages[name]]
+        folder = stages[name].get("WORKDIR", ("", 0))[0]
         where = f"cd {folder} && " if folder.strip("/") else ""
-        words = [starts[name][0] for name in ("ENTRYPOINT", "CMD") if name in starts]
-        yield Statement(Fact.COMMAND, where + " ".join(words), file, max(number for _, number in starts.values()))
+        if rows:
+            yield Statement(Fact.COMMAND, where + " ".join(row[0] for row in rows), file, max(row[1] for row in rows))
 
 
 def _list_instructions(text: str) -> Iterator[tuple[int, str, str]]:
@@ -256,7 +262,8 @@ def _read_commands(line: str, file: str, number: int, folder: str) -> Iterator[S
     for match in _PYTHON.finditer(f" {line}"):
         words = match["words"].strip().rstrip("\\").strip()
         if re.match(r"(?:-[uBOW]+\s+)*(?:-m\s+[A-Za-z_][\w.]*|[\w./{}$-]+\.py)\b", words):
-            yield Statement(Fact.COMMAND, f"{where}python {words}", file, number)
+            before = _VARIABLES.search(line, 0, max(0, match.start()))
+            yield Statement(Fact.COMMAND, f"{where}{before[0] if before else ''}python {words}", file, number)
     script = re.match(r"\s*(?:\$\s+|`)?(?P<words>(?P<first>[a-z][\w]*(?:-[\w]+)*)\s+[\w./<\[-].*)$", line)
     if script and not _NO_SCRIPT.fullmatch(script["first"]):
         yield Statement(Fact.COMMAND, f"{where}{script['words'].rstrip(chr(92)).strip()}", file, number)
@@ -271,7 +278,7 @@ def read_shell(text: str, file: str) -> Iterator[Statement]:
             yield from _read_installs(line, file, number, Certainty.HINT) if is_installer else ()
             folder = match["folder"] if (match := _CD.search(line)) else folder
             for command in _read_commands(line, file, number, folder):
-                if command.value.rpartition("&& ")[2].startswith("python "):
+                if re.match(r"(?:\w+=.*\s)?python ", command.value.rpartition("&& ")[2]):
                     yield replace(command, certainty=Certainty.HINT)
 
 

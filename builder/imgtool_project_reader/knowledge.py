@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from imgtool_project_reader.frameworks import Framework
+
 Texts = tuple[tuple[str, str], ...]  # names and contents of requirements files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A release of TensorFlow.
+    """A release of a framework.
 
     Attributes:
         pythons: the minors of Python for which the release has wheels, oldest first.
@@ -28,15 +30,12 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The image of a proposal: the release of TensorFlow, the minor version of Python, and cpu, gpu or tpu.
+    """The image of a proposal: the framework and its release, the minor version of Python, and cpu, gpu or tpu."""
 
-    If `jax` is set, the image has no TensorFlow; `tensorflow` then only selects packages of the same age.
-    """
-
-    tensorflow: str
+    framework: Framework
+    release: str
     python: str
     accelerator: str
-    jax: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +51,18 @@ class Knowledge:
     """The caller's knowledge. All functions of this class raise ValueError if they fail.
 
     Attributes:
-        releases: TensorFlow's releases, oldest first.
-        resolve: returns the Python of an image; gets the release of TensorFlow, the wanted Python or None, and the
-            accelerator.
+        list_releases: returns the releases of a framework, oldest first; gets the framework's key. If it returns none,
+            the reader takes a release that a file names.
+        resolve: returns the Python of an image; gets the framework's key, its release, the wanted Python or None, and
+            the accelerator.
         read_list: returns the texts of a requirements file and of included files; gets the project's folder, the file's
             path in that folder, and the extras.
         read_yaml: returns a document as dictionaries, lists and texts.
-        find_jax: returns the newest release of JAX that a specifier set allows.
         find_fault: returns the first fault in such texts for an image; None if the image can install everything.
     """
 
-    releases: Mapping[str, Release]
-    resolve: Callable[[str, str | None, str], str]
+    list_releases: Callable[[str], Mapping[str, Release]]
+    resolve: Callable[[str, str, str | None, str], str]
     read_list: Callable[[Path, str, tuple[str, ...]], Texts]
     read_yaml: Callable[[str], object]
     find_fault: Callable[[Texts, Variant], Fault | None]
-    find_jax: Callable[[str], str] = str

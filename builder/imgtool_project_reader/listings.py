@@ -10,8 +10,9 @@ from pathlib import PurePosixPath
 
 from packaging.utils import canonicalize_name
 
+from imgtool_project_reader.frameworks import PACKAGES
 from imgtool_project_reader.read import Project
-from imgtool_project_reader.statement import TENSORFLOW, Fact, Statement
+from imgtool_project_reader.statement import Fact, Statement
 
 _OF_PROJECT = ("pyproject.toml", "setup.cfg", "setup.py")
 _VARIANT = re.compile(
@@ -112,8 +113,8 @@ def _choose_extras(rows: tuple[Statement, ...], file: str, installs: list[Statem
     beside = posixpath.relpath(program, folder).partition("/")[0]
     wanted += [group for group in groups if _USED_EXTRA.fullmatch(group) or group == f"extra {beside}"]
     has = {item.package for item in rows if item.fact is Fact.PACKAGE and (not item.group or item.group in wanted)}
-    if not has & TENSORFLOW:
-        brings = {item.group for item in rows if item.fact is Fact.PACKAGE and item.package in TENSORFLOW}
+    if not has & PACKAGES:
+        brings = {item.group for item in rows if item.fact is Fact.PACKAGE and item.package in PACKAGES}
         usual = [group for group in groups if _TENSORFLOW_EXTRA.fullmatch(group)]
         plain = [group for group in groups if group in brings and not _VARIANT.search(f".{group[6:]}")]
         wanted += (usual or plain or [group for group in groups if group in brings])[:1]
@@ -139,7 +140,7 @@ def _score(
     if not named or _DEVELOPMENT.search(name):
         score -= 10 if _DEVELOPMENT.search(file) else 0
     score -= 4 if _VARIANT.search(name) else 0
-    score += 1.5 if any(item.package in TENSORFLOW for item in packages) else 0
+    score += 1.5 if any(item.package in PACKAGES for item in packages) else 0
     score += 0.5 if any(item.file != file for item in packages) else 0  # the file includes another one
     return score, named[0].place if named else None
 

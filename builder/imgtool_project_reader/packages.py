@@ -15,7 +15,6 @@ from imgtool_project_reader.companions import (
     add_release,
     brings_keras,
     find_release,
-    is_framework,
     is_in_python,
     is_needed,
     list_also,
@@ -27,11 +26,9 @@ from imgtool_project_reader.listings import Listing
 from imgtool_project_reader.programs import Reached
 from imgtool_project_reader.python2 import is_module_of_2
 from imgtool_project_reader.read import Project, list_locked, list_placed
-from imgtool_project_reader.statement import TENSORFLOW, Certainty, Fact, Statement, applies, parse_requirement
+from imgtool_project_reader.statement import Certainty, Fact, Statement, applies, parse_requirement
 from imgtool_project_reader.system_packages import choose_system
 from imgtool_project_reader.tables import (
-    WITH_JAX,
-    WITH_TENSORFLOW,
     find_distribution,
     load_tables,
 )
@@ -124,8 +121,8 @@ def choose_packages(
     named: list[Line] = []
     dropped: list[tuple[str, str]] = []
     if listing and why:
-        asked = [item.requirement.specifier for item in stated if item.package in TENSORFLOW]
-        patches = [f"{variant.tensorflow.rpartition('.')[0]}{end}" for end in (".0rc0", *(f".{n}" for n in range(10)))]
+        asked = [item.requirement.specifier for item in stated if item.package in variant.framework.packages]
+        patches = [f"{variant.release.rpartition('.')[0]}{end}" for end in (".0rc0", *(f".{n}" for n in range(10)))]
         far = any(not any(limit.contains(patch, prereleases=True) for patch in patches) for limit in asked)
         named, dropped = _mend(stated, project, variant, knowledge, concessions, far=far)
     renamed = load_tables()["renamed"]
@@ -221,7 +218,7 @@ def _mend(
 
 def _rename(stated: Iterable[Statement], variant: Variant) -> Iterator[tuple[Statement, Requirement]]:
     """Yields the packages that an image may need in addition to the framework, with their names on an index."""
-    rows = [item for item in stated if not (is_framework(item.package, variant) or item.package in _TOOLS)]
+    rows = [item for item in stated if not (variant.framework.is_own(item.package) or item.package in _TOOLS)]
     real = {item.package for item in rows}
     for item in rows:
         other = load_tables()["renamed"].get(item.package)
@@ -242,7 +239,7 @@ def _find_reason(requirement: Requirement, variant: Variant, knowledge: Knowledg
     if found := _fight(requirement, variant, knowledge):
         return found
     if far and requirement.specifier and name in NEEDED_BY_TENSORFLOW and not is_needed(requirement):
-        return f"it is that of another TensorFlow than {variant.tensorflow}"
+        return f"it is for another {variant.framework.fact} than {variant.release}"
     return None
 
 
@@ -291,7 +288,7 @@ def _find_missing(
         limit = limits.get(canonicalize_name(top if name is None or "://" in name else name))
         name = name or (limit.name if limit else None)
         is_brought = top == "keras" and brings_keras(variant)
-        name = "tensorflow" if variant.jax and top == "tensorflow" else name
+        name = top if top in variant.framework.beside else name
         if is_module_of_2(top) or is_brought or (limit is None and _is_there(item.module, name, has, variant)):
             continue
         name = name or (top if canonicalize_name(top) in elsewhere else None)
@@ -346,8 +343,9 @@ def _choose_limits(
 
 
 def _needed_by(name: str, variant: Variant, knowledge: Knowledge) -> SpecifierSet:
-    """Returns the releases of a package that TensorFlow's METADATA requires."""
-    limit = knowledge.releases[variant.tensorflow].requires.get(name, "")
+    """Returns the releases of a package that the framework's METADATA requires."""
+    release = knowledge.list_releases(variant.framework.key).get(variant.release)
+    limit = release.requires.get(name, "") if release else ""
     return SpecifierSet(re.split(r" \|\| |;", limit)[0].strip())
 
 
@@ -360,7 +358,7 @@ def _fight(requirement: Requirement, variant: Variant, knowledge: Knowledge) -> 
 def _is_there(module: str, name: str | None, has: set[str], variant: Variant) -> bool:
     """Tells whether the framework or the listing provides an imported module."""
     top = module.partition(".")[0]
-    if top in (WITH_JAX if variant.jax else WITH_TENSORFLOW) and (top != "google" or name is None):
+    if top in variant.framework.brings and (top != "google" or name is None):
         return True
     plain = canonicalize_name(name) if name and "://" not in name else name
     is_opencv = plain == "opencv-python-headless" and bool({"opencv-python", "opencv-contrib-python"} & has)
@@ -378,7 +376,7 @@ def _list_companions(stated: Iterable[Statement], variant: Variant) -> Iterator[
     """Yields releases for companions without a version in a file, because the newest may need another TensorFlow."""
     for item in stated:
         if release := find_release(item.requirement, variant):
-            yield Line(release, f"{item.place}; its release for TensorFlow {variant.tensorflow}")
+            yield Line(release, f"{item.place}; its release for {variant.framework.fact} {variant.release}")
 
 
 def _is_listed(module: str, has: set[str]) -> bool:

@@ -101,8 +101,6 @@ def _find_start(program: Program, reached: Reached, project: Project) -> str:
     top = {path for path in paths if project.has(path) and not project.has(posixpath.join(folder, path))}
     if inside and not top:
         return folder  # these paths would leave the project's folder
-    if project.has(posixpath.join(folder, "__init__.py")):
-        return "."  # Python starts a package from the folder above it
     here = {path for path in paths if project.has(posixpath.join(folder, path)) and not project.has(path)}
     return folder if here and not top else "."
 

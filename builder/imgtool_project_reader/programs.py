@@ -8,12 +8,14 @@ import shlex
 import sys
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile
 from pathlib import PurePosixPath
 
+from imgtool_project_reader.frameworks import FRAMEWORKS, TENSORFLOW, is_trainer
 from imgtool_project_reader.read import Project
 from imgtool_project_reader.source import Imported, Source, read_source
 from imgtool_project_reader.statement import Certainty, Fact, Statement
-from imgtool_project_reader.tables import WITH_TENSORFLOW, find_distribution
+from imgtool_project_reader.tables import find_distribution
 
 _WORDS = {  # patterns of program names, and their weights
     "train": 25, "training": 25, "trainer": 10, "pretrain": 12, "pretraining": 12, "finetune": 12, "finetuning": 12,
@@ -33,14 +35,10 @@ _ASIDE = re.compile(  # folders whose programs are not the project's own trainin
 )
 _PROGRAMS = re.compile(r"(?i)scripts?|bin|experiments?|runs?|launch\w*")
 _EXAMPLES = re.compile(r"(?i)examples?|samples?|tutorials?")
-_WITHIN = frozenset(  # imports of frameworks, and of libraries that train with them
-    """jax flax equinox haiku optax tensorflow keras tf_keras tf_agents tensorforce stable_baselines tflearn
-    tensorlayer tensorpack rl tf2rl t5 trax deepctr spektral csbdeep stardist autokeras keras_tuner keras_cv
-    keras_nlp deepchem ktrain kashgari tfx""".split()  # noqa: SIM905
-)
+_OF_FRAMEWORKS = frozenset({"keras"}.union(*({one.key, *one.libraries} for one in FRAMEWORKS.values())))
 _README = 20  # for a command in the README of the top folder
 _LIST = re.compile(r"(?i)(?:requirements?|environment)[\w.-]*|pyproject\.toml|setup\.(?:py|cfg)|Pipfile")
-_NO_PROGRAM = re.compile(r"setup\.py|conftest\.py|noxfile\.py|test_.*|.*_test\.py|run_tests?\.py")
+_NO_PROGRAM = re.compile(r"setup\.py|install\.py|conftest\.py|noxfile\.py|test_.*|.*_test\.py|run_tests?\.py")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")  # a folder that `trainer.source` accepts
 
 
@@ -139,7 +137,7 @@ class Code:
             return None if folder is None else (str(folder), self._load(str(folder), imported))
         top = imported.module.partition(".")[0]
         here = posixpath.dirname(source.path) or "."
-        is_known = top in WITH_TENSORFLOW or top == "keras" or find_distribution(imported.module) is not None
+        is_known = top in TENSORFLOW.brings or top == "keras" or find_distribution(imported.module) is not None
         near = [start, *map(str, PurePosixPath(start).parents), *([] if is_known else ["src"])]
         folders = [*dict.fromkeys(folder for folder in near if folder in self._tops.get(top, ()))]
         if (not is_known or self._is_own(imported)) and top not in sys.stdlib_module_names:
@@ -155,7 +153,7 @@ class Code:
     def _is_own(self, imported: Imported) -> bool:
         """Tells whether the project contains the imported module, although a known package has the same first name."""
         top, _, inner = imported.module.partition(".")
-        folders = () if top in WITH_TENSORFLOW or top == "keras" or not inner else self._tops.get(top, ())
+        folders = () if top in TENSORFLOW.brings or top == "keras" or not inner else self._tops.get(top, ())
         return any(self._has_module(folder, imported) for folder in folders)
 
     def _has_module(self, folder: str, imported: Imported) -> bool:
@@ -236,7 +234,7 @@ class Code:
         for source, reached, script, target, home in starting:
             path = source.path
             named = tuple(item for item in commands if _starts_program(item, path, script, self.project))
-            by_file = [item for item in named if item.value.rpartition(" && ")[2].startswith("python ")]
+            by_file = [item for item in named if re.match(r"(?:\w+=.*\s)?python ", item.value.rpartition(" && ")[2])]
             alone = None if source.starts and (by_file or not named) else script
             part = self._find_part(path)
             aside = {f"{part} has packages of its own": -20 if part else 0}
@@ -299,9 +297,7 @@ def _starts_program(command: Statement, path: str, script: str | None, project: 
     where, _, text = command.value.rpartition(" && ")
     folder = where.removeprefix("cd ").strip()
     base = posixpath.dirname(command.file) or "."
-    words = text.split()
-    while words and re.fullmatch(r"(?:\S*/)?(?:python[\d.]*|-[uBOW]\S*|\w+=\S*)", words[0]):
-        words.pop(0)
+    words = list_words(command) or text.split()
     if not words:
         return False
     if words[0] == script:
@@ -356,10 +352,16 @@ def _judge(
         rows.append((30 if by_others else 20, "train"))
     elif by_others:
         rows.append((18, "trains through its imports"))
-    uses = {item.module.partition(".")[0] for item, _, _ in reached.foreign} & _WITHIN
+    tops = {item.module.partition(".")[0] for item, _, _ in reached.foreign}
     by_place = {(_weigh(command, told), command.place) for command in commands}
     none = "uses no framework, as far as its imports say"
-    rows.append((8, "uses a framework") if uses else (-8 if max(by_place, default=(0,))[0] >= _README else -25, none))
+    trainer = next(
+        (name for item, _, _ in reached.foreign for name in item.names if is_trainer(item.module, name)), None
+    )
+    if trainer or tops & _OF_FRAMEWORKS:
+        rows.append((8, "uses a framework"))
+    else:
+        rows.append((-8 if max(by_place, default=(0,))[0] >= _README else -25, none))
     if by_place:
         rows.append(max(by_place))
         texts = (f"{command.value.rpartition(' && ')[2]} {command.file}" for command in commands)
@@ -407,9 +409,19 @@ def list_words(command: Statement) -> tuple[str, ...]:
         words = shlex.split(command.value.rpartition(" && ")[2])
     except ValueError:
         return ()
-    while words and re.fullmatch(r"(?:\S*/)?python[\d.]*|-[uBOW]\S*|[A-Za-z_]\w*=\S*", words[0]):
+    while words and re.fullmatch(r"(?:\S*/)?python[\d.]*|-[uBOW]\S*|[A-Za-z_]\w*=.*", words[0]):
         words.pop(0)
     return tuple(words)
+
+
+def list_variables(command: Statement) -> dict[str, str]:
+    """Returns the variables that a command sets for the program that it starts."""
+    try:
+        words = shlex.split(command.value.rpartition(" && ")[2])
+    except ValueError:
+        return {}
+    pairs = (word.partition("=") for word in takewhile(re.compile(r"[A-Za-z_]\w*=").match, words))
+    return {name: value for name, _, value in pairs}
 
 
 def can_stand(path: str) -> bool:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
-from imgtool_project_reader.jax import find_accelerator, find_jax
+from imgtool_project_reader.evidence import Evidence, find_accelerator, find_framework
+from imgtool_project_reader.frameworks import FRAMEWORKS
 from imgtool_project_reader.knowledge import Knowledge, Variant
 from imgtool_project_reader.listings import Listing, rank_listings
 from imgtool_project_reader.packages import Concessions, Needs, choose_packages
 from imgtool_project_reader.placement import Placement, place
-from imgtool_project_reader.programs import Code, Program, Reached
+from imgtool_project_reader.programs import Code, Program, Reached, list_variables
 from imgtool_project_reader.read import Project, read_project, write_head
 from imgtool_project_reader.releases import Choice, Judged, choose
 from imgtool_project_reader.source import write_cells
-from imgtool_project_reader.statement import TENSORFLOW, Certainty, Fact, Statement, is_dockerfile
+from imgtool_project_reader.statement import Certainty, Fact, is_dockerfile, parse_requirement
 
+_NO_VARIABLE = re.compile(
+    r"KEY|TOKEN|SECRET|PASS|^(?:TF_CONFIG|CLUSTER_SPEC|PYTHONPATH|CUDA_VISIBLE_DEVICES|PATH|HOME)$"
+)
 _USUAL_PYTHON = "3.11"
 _LOWEST_SCORE = -12  # below this score, a program does not train
 
@@ -38,7 +44,8 @@ class Proposal:
 
     Attributes:
         project: the files and statements.
-        choice: TensorFlow and Python.
+        evidence: the framework, and what tells of it.
+        choice: the release of the framework, and Python.
         python: the Python minor of the images: the choice's, else imgtool's default for the release.
         accelerator: the roles' accelerator, and the reason.
         needs: the packages that the image installs.
@@ -50,6 +57,7 @@ class Proposal:
     """
 
     project: Project
+    evidence: Evidence
     choice: Choice
     python: str
     accelerator: str
@@ -61,6 +69,27 @@ class Proposal:
     reached: Reached | None
     listings: tuple[Listing, ...]
     name: str | None
+
+    def list_variables(self) -> dict[str, str]:
+        """Returns the variables that the program's commands set and its code names; leaves out what no value can be."""
+        texts = [self.project.read(source.path) for source in (self.reached.sources if self.reached else ())]
+        commands = self.program.commands if self.program else ()
+        found = {name: value for command in reversed(commands) for name, value in list_variables(command).items()}
+        return {
+            name: value
+            for name, value in found.items()
+            if not _NO_VARIABLE.search(name) and re.fullmatch(r"[\w ./:,@+=%-]+", value, re.ASCII)
+            if any(re.search(rf"\b{name}\b", text) for text in texts)
+        }
+
+    def list_unbound(self) -> Iterator[tuple[str, str, str]]:
+        """Yields each package that a file binds to an index and a line of the spec does not: place, package, index."""
+        parsed = [parse_requirement(line.text) for line in self.needs.lines]
+        lines = {canonicalize_name(requirement.name) for requirement in parsed if requirement}
+        for item in (item for rows in self.project.statements.values() for item in rows if item.fact is Fact.BOUND):
+            package, _, index = item.value.partition(" ")
+            if canonicalize_name(package) in lines:
+                yield item.place, package, index
 
     @property
     def program(self) -> Program | None:
@@ -112,11 +141,12 @@ def propose(
     folder: Path,
     knowledge: Knowledge,
     *,
-    tensorflow: str | None = None,
+    framework: str | None = None,
+    release: str | None = None,
     accelerator: str | None = None,
     concessions: Concessions | None = None,
 ) -> Proposal:
-    """Proposes a spec for the files in `folder`. `tensorflow` and `accelerator` take precedence over the files."""
+    """Proposes a spec for the files in `folder`. The other arguments take precedence over the files."""
     project = read_project(folder, knowledge.read_yaml)
     code = Code(project)
     programs = tuple(program for program in code.rank() if program.score >= _LOWEST_SCORE)
@@ -125,19 +155,19 @@ def propose(
     reached = code.reach(program.source) if program else None
     ranked = rank_listings(project, where, program.path if program else "")
     listings = ranked if ranked and ranked[0].score > 0 else ()
-    jax = None if tensorflow else find_jax(project, listings, reached)
-    given = [*knowledge.releases][-1] if jax else tensorflow
-    choice = choose(project, listings, reached, knowledge.releases, folder=where, given=given)
-    kind, kind_from = (jax and find_accelerator(listings)) or _choose_accelerator(project, listings, where)
+    given = FRAMEWORKS[framework] if framework else None
+    evidence = Evidence(framework=given) if given else find_framework(code, listings, reached)
+    releases = knowledge.list_releases(evidence.framework.key)
+    choice = choose(project, listings, reached, releases, framework=evidence.framework, folder=where, given=release)
+    if evidence.statement:
+        choice = replace(choice, rows=(Judged(evidence.statement, followed=True), *choice.rows))
+    kind, kind_from = find_accelerator(evidence, listings) or _choose_accelerator(project, listings, where)
     kind, kind_from = (accelerator, None) if accelerator else (kind, kind_from)
     wants_wheels = any("and-cuda" in item.requirement.extras for listing in listings[:1] for item in listing.packages)
-    variant: Variant | None
-    if jax:
-        choice = _choose_jax(choice, jax, knowledge)
-        variant = Variant(choice.tensorflow, choice.python or _USUAL_PYTHON, kind, choice.jax)
-    else:
-        variant, kind, kind_from, choice = _resolve(choice, kind, kind_from, knowledge, given=accelerator is not None)
-    has_wheels = wants_wheels and kind == "gpu" and not jax and knowledge.releases[choice.tensorflow].has_cuda_wheels
+    variant, kind, kind_from, choice = _resolve(choice, kind, kind_from, knowledge, given=accelerator is not None)
+    has_wheels = (
+        wants_wheels and kind == "gpu" and choice.release in releases and releases[choice.release].has_cuda_wheels
+    )
     needs = (
         choose_packages(
             project, listings, reached, variant, knowledge, concessions=concessions or Concessions(), folder=where
@@ -150,6 +180,7 @@ def propose(
     ]
     return Proposal(
         project=project,
+        evidence=evidence,
         choice=choice,
         python=variant.python if variant else choice.python or _USUAL_PYTHON,
         accelerator=kind,
@@ -164,22 +195,11 @@ def propose(
     )
 
 
-def _choose_jax(choice: Choice, said: Statement, knowledge: Knowledge) -> Choice:
-    """Adds a release of JAX to `choice`; keeps only the statements about JAX and Python."""
-    rows = tuple(row for row in choice.rows if row.statement.fact is Fact.PYTHON)
-    source = said.place if said.value else None
-    exact = any(part.operator == "==" for part in SpecifierSet(said.value))
-    jax = knowledge.find_jax(said.value)
-    return replace(choice, jax=jax, source=source, is_exact=exact, rows=(Judged(said, followed=True), *rows))
-
-
 def _choose_accelerator(project: Project, listings: tuple[Listing, ...], folder: str) -> tuple[str, str | None]:
     """Chooses gpu if the chosen listing, or every exported environment or Dockerfile, asks for CUDA."""
     for listing in listings[:1]:
         for item in listing.packages:
-            if item.package == "tensorflow-gpu" or (
-                item.package in TENSORFLOW and "and-cuda" in item.requirement.extras
-            ):
+            if item.package == "tensorflow-gpu" or "and-cuda" in item.requirement.extras:
                 return "gpu", f"{item.place}: {item.value}"
         for item in listing.statements:
             if item.fact is Fact.GPU and item.certainty is Certainty.STATED:
@@ -209,11 +229,12 @@ def _resolve(
     attempts = [(kind, choice.python), (kind, None), ("cpu", choice.python), ("cpu", None)]
     for accelerator, python in attempts[:2] if given else attempts:
         try:
-            chosen = knowledge.resolve(choice.tensorflow, python, accelerator)
+            chosen = knowledge.resolve(choice.framework.key, choice.release, python, accelerator)
         except ValueError as problem:
             error = error or str(problem)
             continue
         if accelerator is not kind:
             kind_from = f"{kind_from}; cpu, since: {error}"
-        return Variant(choice.tensorflow, chosen, accelerator), accelerator, kind_from, replace(choice, python=python)
+        variant = Variant(choice.framework, choice.release, chosen, accelerator)
+        return variant, accelerator, kind_from, replace(choice, python=python)
     return None, kind, kind_from, choice

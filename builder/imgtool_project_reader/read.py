@@ -18,7 +18,9 @@ from imgtool_project_reader.requirement_files import (
     Reader,
     read_conda,
     read_pip,
+    read_pip_lock,
     read_pipfile,
+    read_pipfile_lock,
     read_pylock,
     read_pyproject,
     read_script,
@@ -81,13 +83,17 @@ def read_project(folder: Path, read_yaml: Callable[[str], object]) -> Project:
             found = tuple(item for item in every if not is_far or item.fact is Fact.COMMAND)
             if found:
                 statements[file] = found
-    named = {item.value for rows in statements.values() for item in rows if item.fact is Fact.INSTALL}
-    for file in sorted(named):  # whatever their names are
-        plain = posixpath.normpath(file)
+    waiting = [item for rows in statements.values() for item in rows]
+    while waiting:  # files that others name, whatever their names are
+        item = waiting.pop()
+        is_list = item.fact is Fact.INCLUDE
+        plain = posixpath.normpath(posixpath.join(posixpath.dirname(item.file), item.value) if is_list else item.value)
         kinds = {".txt": read_pip, ".in": read_pip, ".yml": conda, ".yaml": conda}
-        named_reader = kinds.get(posixpath.splitext(plain)[1])
-        if named_reader and plain not in files and not plain.startswith(("..", "/")):
-            statements |= {plain: found} if (found := tuple(named_reader(read_text(folder / plain), plain))) else {}
+        named = kinds.get(posixpath.splitext(plain)[1], read_pip if is_list else None)
+        if item.fact in {Fact.INCLUDE, Fact.INSTALL} and named and plain not in {*statements, *files}:
+            rows = () if plain.startswith(("..", "/")) else tuple(named(read_text(folder / plain), plain))
+            statements |= {plain: rows} if rows else {}
+            waiting += rows
     return Project(folder, files, statements)
 
 
@@ -103,6 +109,8 @@ def _list_readers(conda: Reader) -> tuple[tuple[re.Pattern[str], Reader], ...]:
         (re.compile(r"pyproject\.toml"), read_pyproject),
         (re.compile(r"Pipfile"), read_pipfile),
         (re.compile(r"(?:poetry|uv|pdm|.*\.py)\.lock"), read_toml_lock),
+        (re.compile(r"Pipfile\.lock"), read_pipfile_lock),
+        (re.compile(r"(?i)requirements[\w.-]*\.lock"), read_pip_lock),
         (re.compile(r"pylock(?:\.[^.]+)?\.toml"), read_pylock),
         (re.compile(r"setup\.cfg"), read_setup_cfg),
         (re.compile(r"setup\.py"), read_setup_py),

@@ -10,6 +10,7 @@ from functools import partial
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from imgtool_project_reader.frameworks import TENSORFLOW, Framework
 from imgtool_project_reader.knowledge import Release
 from imgtool_project_reader.limits import find_limits, find_newest_python, has_end, limit_by_code
 from imgtool_project_reader.listings import Listing
@@ -17,7 +18,6 @@ from imgtool_project_reader.programs import Reached
 from imgtool_project_reader.read import Project, is_lock
 from imgtool_project_reader.source import Source
 from imgtool_project_reader.statement import (
-    TENSORFLOW,
     Certainty,
     Fact,
     Statement,
@@ -28,7 +28,6 @@ from imgtool_project_reader.statement import (
 )
 from imgtool_project_reader.tables import limit_by_companion
 
-DEFAULT = "2.15.1"  # the last with Keras 2, for which most code is written
 _OLD_ENOUGH = (2, 3)  # code that no later release runs is for TensorFlow 1, unless a statement contradicts
 
 
@@ -42,23 +41,23 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """TensorFlow and Python.
+    """A framework's release, and Python.
 
     Attributes:
-        tensorflow: the release.
-        jax: the release of JAX if the project trains with JAX, else None.
+        framework: the framework.
+        release: its release.
         python: the minor version; None if no statement sets one, so that imgtool may choose.
         source: the place of the last statement that excluded a release; None for a guess.
         is_exact: whether the statements allow only one minor version.
         rows: all statements, in the order of trust.
     """
 
-    tensorflow: str
+    framework: Framework
+    release: str
     python: str | None
     source: str | None
     is_exact: bool
     rows: tuple[Judged, ...]
-    jax: str | None = None
 
 
 def choose(
@@ -67,15 +66,18 @@ def choose(
     reached: Reached | None,
     releases: Mapping[str, Release],
     *,
+    framework: Framework = TENSORFLOW,
     folder: str = ".",
     given: str | None = None,
 ) -> Choice:
     """Chooses a release and a Python that the statements allow, starting with the most trusted statements."""
     rows: list[Judged] = []
-    allowed = [given] if given else [*releases]
+    statements = [*_list_statements(framework, project, listings, reached, folder)]
+    known = [*releases] or [*filter(None, (_exact(item.value) for item in statements)), framework.usual]
+    allowed = [given] if given else known
     is_decided, decided_by = bool(given), None
-    for statement in _tensorflow_statements(project, listings, reached, folder):
-        fits = _fits(statement.value, [*releases])
+    for statement in statements:
+        fits = _fits(statement.value, known)
         kept = [version for version in allowed if version in fits]
         followed = bool(kept)
         if followed and len(kept) < len(allowed):
@@ -86,37 +88,49 @@ def choose(
     older = [version for version in allowed if version.startswith("1.")]
     if older and all(_key(version) < _OLD_ENOUGH for version in allowed):
         allowed = older  # nothing asks for TensorFlow 2
-    preferred = _order(allowed, releases, is_decided=is_decided)
+    last = framework.usual if framework.is_old_usual and not is_decided else None
+    preferred = _order(allowed, releases, last) if releases or given else allowed
     python_rows = [*_python_statements(project, listings, reached, folder)]
     skipped = partial(_skipped, python_rows, with_guesses=not is_decided)
     best = min(preferred, key=lambda version: skipped(_pythons(version, releases)))
     python, judged = _choose_python(python_rows, _pythons(best, releases))
-    minors = {".".join(version.split(".")[:2]) for version in allowed}
-    return Choice(tensorflow=best, python=python, source=decided_by, is_exact=len(minors) == 1, rows=(*rows, *judged))
+    minors = {".".join(version.split(".")[: 2 if framework is TENSORFLOW else None]) for version in allowed}
+    return Choice(
+        framework=framework,
+        release=best,
+        python=python,
+        source=decided_by,
+        is_exact=len(minors) == 1,
+        rows=(*rows, *judged),
+    )
 
 
-def _tensorflow_statements(
-    project: Project, listings: tuple[Listing, ...], reached: Reached | None, folder: str
+def _list_statements(
+    framework: Framework, project: Project, listings: tuple[Listing, ...], reached: Reached | None, folder: str
 ) -> Iterator[Statement]:
     first, others = listings[:1], listings[1:]
     for listing in first:
-        yield from _of_listing(listing, Certainty.STATED)
+        yield from _of_listing(framework, listing, Certainty.STATED)
     pinned = [item for rows in project.statements.values() for item in rows if item.fact is Fact.PINNED]
-    is_locked = any(item.package in TENSORFLOW for listing in first for item in listing.packages)
+    pinned = [item for item in pinned if item.package in framework.packages] or [
+        item for item in pinned if item.package in framework.parts
+    ]
+    is_listed = any(item.package in framework.packages for listing in first for item in listing.packages)
+    beside = {_folder(listing) for listing in first}
     for item in pinned:
-        if item.package in TENSORFLOW and is_lock(item.file) and is_locked:
-            yield replace(item, fact=Fact.TENSORFLOW, value=str(item.requirement.specifier))
+        if is_lock(item.file) and (is_listed or _folder(item) in beside):
+            yield replace(item, fact=framework.fact, value=str(item.requirement.specifier))
     near = {".", folder}
-    everything = [item for rows in project.statements.values() for item in rows if item.fact is Fact.TENSORFLOW]
+    everything = [item for rows in project.statements.values() for item in rows if item.fact is framework.fact]
     images = [item for item in everything if is_dockerfile(item.file)]
     yield from (item for item in images if _folder(item) in near)
-    yield from _of_code(reached)
+    yield from _of_code(reached) if framework is TENSORFLOW else ()
     for listing in others:
         if listing.score > -3:
-            yield from _of_listing(listing, Certainty.HINT)
+            yield from _of_listing(framework, listing, Certainty.HINT)
     for item in pinned:
-        if item.package in TENSORFLOW and not is_lock(item.file):
-            yield replace(item, fact=Fact.TENSORFLOW, value=str(item.requirement.specifier), certainty=Certainty.HINT)
+        if not is_lock(item.file):
+            yield replace(item, fact=framework.fact, value=str(item.requirement.specifier), certainty=Certainty.HINT)
     prose = [item for item in everything if item not in images]
     ends = [item for item in prose if item.value.startswith("<")]  # the code may need newer releases by now
     yield from sorted(
@@ -125,26 +139,30 @@ def _tensorflow_statements(
     )
     yield from (item for item in images if _folder(item) not in near)
     keras = next((item.requirement for one in first for item in one.packages if item.package == "keras"), None)
-    of_code = [*_limits_of_code(reached, keras.specifier if keras else SpecifierSet())]
+    limits = _limits_of_code(reached, keras.specifier if keras else SpecifierSet())
+    of_code = [*limits] if framework is TENSORFLOW else []
     yield from (item for item in of_code if item.value.startswith(">="))
     yield from ends
     yield from (item for item in of_code if not item.value.startswith(">="))
 
 
-def _folder(item: Statement) -> str:
+def _exact(value: str) -> str | None:
+    """Returns the version of a limit `==VERSION`; None for other limits."""
+    exact = [part.version for part in parse_specifier(value) or () if part.operator == "==" and "*" not in part.version]
+    return exact[0] if exact else None
+
+
+def _folder(item: Statement | Listing) -> str:
     return item.file.rpartition("/")[0] or "."
 
 
-def _of_listing(listing: Listing, certainty: Certainty) -> Iterator[Statement]:
-    for item in listing.packages:
-        requirement = item.requirement
-        if not applies(requirement):
-            continue
-        if item.package in TENSORFLOW and requirement.specifier:
-            yield replace(
-                item, fact=Fact.TENSORFLOW, value=str(requirement.specifier), certainty=min(item.certainty, certainty)
-            )
-    for item in listing.packages:
+def _of_listing(framework: Framework, listing: Listing, certainty: Certainty) -> Iterator[Statement]:
+    limited = [item for item in listing.packages if item.requirement.specifier and applies(item.requirement)]
+    own = [item for item in limited if item.package in framework.packages]
+    for item in own or [item for item in limited if item.package in framework.parts]:
+        value = str(item.requirement.specifier)
+        yield replace(item, fact=framework.fact, value=value, certainty=min(item.certainty, certainty))
+    for item in listing.packages if framework is TENSORFLOW else ():
         limit = limit_by_companion(item.requirement) if applies(item.requirement) else None
         if limit:
             place = replace(item, fact=Fact.TENSORFLOW, value=limit, certainty=min(item.certainty, Certainty.HINT))
@@ -187,7 +205,7 @@ def _limits_of_code(reached: Reached | None, keras: SpecifierSet) -> Iterator[St
 
 def _limits_of_keras(source: Source, stated: SpecifierSet) -> Iterator[tuple[str, int]]:
     """Yields limits on TensorFlow from the Keras names that a file uses, if they fit the `stated` Keras releases."""
-    versions = ["1.2.2", *(f"2.{minor}.{patch}" for minor in range(16) for patch in range(10))]
+    versions = ["1.2.2", *(f"2.{minor}.{patch}" for minor in range(16) for patch in range(10)), "3.0.5"]
     for limit, line in find_limits(source.used):
         fits = limit.name == "keras" and any(map(stated.contains, limit.specifier.filter(versions)))
         if fits and (of_tensorflow := limit_by_companion(limit)):
@@ -202,14 +220,14 @@ def _fits(value: str, releases: list[str]) -> frozenset[str]:
     fits = frozenset(version for version in releases if specifier.contains(version, prereleases=True))
     if fits:
         return fits
-    exact = re.search(r"[=~]=(\d+)\.(\d+)", value)
-    if exact is None:
-        return frozenset()
-    minor = f"{exact[1]}.{exact[2]}."
-    near = frozenset(version for version in releases if version.startswith(minor))
-    if near or int(exact[1]) > 1:
-        return near
-    return frozenset(version for version in releases if version.startswith("1."))  # 0.x, and 1.x before the table
+    first = frozenset(version for version in releases if version.startswith("1."))
+    if exact := re.search(r"[=~]=(\d+)\.(\d+)", value):
+        near = frozenset(version for version in releases if version.startswith(f"{exact[1]}.{exact[2]}."))
+        if near or (first and int(exact[1]) <= 1):
+            return near or first  # of TensorFlow, for 0.x, and 1.x before the table
+    ends = [Version(part.version.removesuffix(".*")) for part in specifier if part.operator in {"==", "~=", "<", "<="}]
+    oldest = min(releases, key=Version, default=None)
+    return frozenset({oldest} if oldest and ends and not first and max(ends) < Version(oldest) else ())
 
 
 def _is_bounded(value: str) -> bool:
@@ -225,20 +243,20 @@ def _key(version: str) -> tuple[int, ...]:
     return Version(version).release
 
 
-def _order(allowed: list[str], releases: Mapping[str, Release], *, is_decided: bool) -> list[str]:
+def _order(allowed: list[str], releases: Mapping[str, Release], last: str | None) -> list[str]:
     """Orders releases: newer minors before older minors, and the recommended release of a minor first.
 
-    If no statement sets a limit, releases with Keras 2 come before those with Keras 3. Of those with Keras 3, the
-    oldest come first, because a lower limit is usually the release that the author had.
+    If no statement sets a limit, minors after that of `last` come at the end, such as TensorFlow with Keras 3. Of
+    these, the oldest come first, because a lower limit is usually the release that the author had.
     """
 
     def key(version: str) -> tuple[int, ...]:
         numbers = _key(version)
         is_usual = version in releases and releases[version].is_recommended
-        minor = numbers[:2]
-        if not is_decided and minor > _key(DEFAULT)[:2]:
-            return (1, minor[0], minor[1], not is_usual, *(-number for number in numbers))
-        return (0, -minor[0], -minor[1], not is_usual, *(-number for number in numbers))
+        minor, newest = numbers[:2], [-number for number in (*numbers, 0)[:4]]
+        if last and minor > _key(last)[:2]:
+            return (1, minor[0], minor[1], not is_usual, *newest)
+        return (0, -minor[0], -minor[1], not is_usual, *newest)
 
     return sorted(allowed, key=key)
 
@@ -299,5 +317,6 @@ def _choose_python(rows: list[Statement], every: Sequence[str]) -> tuple[str | N
     for row in rows:
         kept = _limit(pythons, row.value)
         judged.append(Judged(row, bool(kept)))
-        pythons = kept or pythons
+        is_old = not kept and row.certainty is Certainty.STATED and row.value.rpartition("<")[1]
+        pythons = kept or (pythons[:1] if is_old else pythons)
     return (pythons[-1] if pythons and pythons != [*every] else None), judged

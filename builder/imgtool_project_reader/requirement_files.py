@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import json
 import re
 import tomllib
 from collections import Counter
@@ -76,13 +77,19 @@ def read_pip(text: str, file: str) -> Iterator[Statement]:
             yield Statement(Fact.INSTALL, ".", file, number)
         elif match := _LISTED.fullmatch(line):
             yield from read_conda_row(f"{match['name']}={match['version']}", file, number)
-        elif requirement := _read_pip_line(line):
-            wheel = _WHEEL.search(unquote(requirement.url or ""))
-            if wheel and wheel["python"]:
-                yield Statement(Fact.PYTHON, f"==3.{wheel['python']}.*", file, number)
-            yield Statement(
-                Fact.PACKAGE, f"{requirement.name}=={wheel[1]}" if wheel else str(requirement), file, number
-            )
+        else:
+            yield from _read_plain_line(line, file, number)
+
+
+def _read_plain_line(line: str, file: str, number: int) -> Iterator[Statement]:
+    if requirement := _read_pip_line(line):
+        wheel = _WHEEL.search(unquote(requirement.url or ""))
+        if wheel and wheel["python"]:
+            yield Statement(Fact.PYTHON, f"==3.{wheel['python']}.*", file, number)
+        plain = f"{requirement.name}=={wheel[1]}" if wheel else str(requirement)
+        yield Statement(Fact.PACKAGE, plain, file, number)
+    elif re.match(r"[A-Za-z][\w.-]*\s*[=<>!~]", line):
+        yield Statement(Fact.UNREAD, line, file, number)
 
 
 def _read_pip_line(line: str) -> Requirement | None:
@@ -126,6 +133,9 @@ def read_pyproject(text: str, file: str) -> Iterator[Statement]:
                 yield Statement(Fact.PACKAGE, item, file, line(item), group=group)
     for name, target in project.get("scripts", {}).items():
         yield Statement(Fact.SCRIPT, f"{name}={target}", file, line(target))
+    for name, rows in tool.get("uv", {}).get("sources", {}).items():
+        for row in (row for row in (rows if isinstance(rows, list) else [rows]) if "index" in row):
+            yield Statement(Fact.BOUND, f"{name} {row['index']}", file, line(f"\n{name} ") or line(name))
     dynamic = tool.get("setuptools", {}).get("dynamic", {}).get("dependencies", {})
     included = dynamic.get("file", []) if isinstance(dynamic, dict) else []
     for path in [included] if isinstance(included, str) else included:
@@ -164,6 +174,8 @@ def _read_poetry_row(name: str, row: object, file: str, at: int, group: str) -> 
             limits = [part.strip() for part in caret(table["python"]).split(",")]
             rules = [re.sub(r"^([<>=!~]+)(.*)$", r'python_version \1 "\2"', part) for part in limits]
             marker = f" ; {' and '.join(rules)}"
+        if str(table.get("source", "pypi")).lower() != "pypi":  # Poetry's name for the usual index
+            yield Statement(Fact.BOUND, f"{name} {table['source']}", file, at)
         place = _place_in_git(table) or limit
         if requirement := parse_requirement(f"{name}{extras}{place}{marker}"):
             yield Statement(Fact.PACKAGE, str(requirement), file, at, group=group)
@@ -182,9 +194,12 @@ def read_pipfile(text: str, file: str) -> Iterator[Statement]:
     for key in ("python_version", "python_full_version"):
         if version := document.get("requires", {}).get(key):
             yield Statement(Fact.PYTHON, f"=={'.'.join(version.split('.')[:2])}.*", file, line(key))
+    usual = [source.get("name") for source in document.get("source", ())][:1]
     for name, value in document.get("packages", {}).items():
         table = value if isinstance(value, dict) else {"version": value}
         at = line(f"\n{name} ") or line(f'\n"{name}"')
+        if table.get("index", *usual or [None]) not in [*usual, None]:
+            yield Statement(Fact.BOUND, f"{name} {table['index']}", file, at)
         place = _place_in_git(table) or caret(str(table.get("version", "*")))
         extras = f"[{','.join(table['extras'])}]" if table.get("extras") else ""
         if "path" not in table and (requirement := parse_requirement(f"{name}{extras}{place}")):
@@ -229,6 +244,21 @@ def read_toml_lock(text: str, file: str) -> Iterator[Statement]:
         is_local = isinstance(source, dict) and {"editable", "virtual", "directory"} & {*source, source.get("type", "")}
         if names[row["name"]] == 1 and not is_local:
             yield Statement(Fact.PINNED, f"{row['name']}=={row['version']}", file)
+
+
+@harmless
+def read_pipfile_lock(text: str, file: str) -> Iterator[Statement]:
+    """Reads the versions in a Pipfile.lock."""
+    for name, row in json.loads(text)["default"].items():
+        if requirement := parse_requirement(f"{name}{row['version']}") if "version" in row else None:
+            yield Statement(Fact.PINNED, str(requirement), file)
+
+
+def read_pip_lock(text: str, file: str) -> Iterator[Statement]:
+    """Reads a requirements.lock, such as rye's, which is a requirements file with every version."""
+    for item in read_pip(text, file):
+        if item.fact is Fact.PACKAGE and "==" in item.value:
+            yield replace(item, fact=Fact.PINNED)
 
 
 @harmless

@@ -17,7 +17,7 @@ from imgtool_project_reader.usage import list_usage
 
 TRAINS = frozenset(
     """fit fit_generator learn train_and_evaluate train_on_batch minimize apply_gradients GradientTape
-    MonitoredTrainingSession value_and_grad apply_updates LocalDagRunner BeamDagRunner""".split()  # noqa: SIM905
+    MonitoredTrainingSession value_and_grad apply_updates backward LocalDagRunner BeamDagRunner""".split()  # noqa: SIM905
 )
 STRATEGIES = frozenset({"MultiWorkerMirroredStrategy", "ParameterServerStrategy"})
 _OPTIMIZERS = frozenset({"SGD", "Adam", "RMSprop", "Adagrad", "Adadelta", "Adamax", "Nadam"})

@@ -19,8 +19,10 @@ _LINUX = {
     "sys_platform": "linux",
     "extra": "",
 }
+_WHEEL_ELSEWHERE = re.compile(
+    r" ?@ ?file:\S*/[\w.]+-(\d[\w.!]*)(?:(?:\+|%2B)[\w.]+)?(?:-\d\w*)?-[\w.]+-\w+-[\w.]+\.whl\b.*"
+)
 _PYTHONS = ("3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
-TENSORFLOW = frozenset({"tensorflow", "tensorflow-cpu", "tensorflow-gpu"})
 
 
 class Fact(StrEnum):
@@ -28,6 +30,7 @@ class Fact(StrEnum):
 
     TENSORFLOW = "TensorFlow"  # a specifier set of releases
     JAX = "JAX"  # a specifier set of releases; empty if a file names no release
+    TORCH = "PyTorch"  # as for JAX
     PYTHON = "Python"  # a specifier set
     PACKAGE = "package"  # a requirement
     PINNED = "locked"  # a requirement that only limits packages that other statements install
@@ -36,6 +39,8 @@ class Fact(StrEnum):
     COMMAND = "command"  # words that start a program, after `cd FOLDER &&` if they run in another folder
     INSTALL = "installs"  # the file or folder that a command installs
     INCLUDE = "includes"  # another file of the same requirements
+    UNREAD = "not understood"  # a line that is no requirement
+    BOUND = "index"  # the name of a package, and the name of its only index
     SCRIPT = "console script"  # NAME=MODULE:FUNCTION
     NAME = "name"  # the project's name
 
@@ -90,11 +95,12 @@ def is_dockerfile(file: str) -> bool:
 def parse_requirement(text: str) -> Requirement | None:
     """Parses a requirement as `pip freeze`, conda or people write it; returns None for any other text.
 
-    For `NAME @ file:///…`, returns only the name, because the path is on another machine. `NAME=1.2=BUILD` means
-    `NAME==1.2`.
+    For `NAME @ file:///…`, returns the name, with the version of a wheel, because the path is on another machine.
+    `NAME=1.2=BUILD` means `NAME==1.2`.
     """
     plain = " ".join(text.split())  # so that no expression below tries each place of a long run of blanks
     plain = re.sub(r" --(?:hash|config-settings?|global-option)\b.*", "", plain)
+    plain = _WHEEL_ELSEWHERE.sub(r"==\1", plain)
     plain = re.sub(r" ?@ ?file:.*", "", plain)
     plain = re.sub(r"^([\w.-]+)=([\w.]+)(?:=[\w.]+)?$", r"\1==\2", plain)
     try:

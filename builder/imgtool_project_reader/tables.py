@@ -14,14 +14,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-_FILE = Path(__file__).with_name("names.toml")
-WITH_TENSORFLOW = frozenset(  # import names of the packages on which every release depends
-    """absl astunparse flatbuffers gast google google_pasta grpc h5py libclang ml_dtypes numpy opt_einsum packaging
-    requests setuptools pkg_resources six tensorboard tensorflow tensorflow_estimator termcolor typing_extensions
-    urllib3 werkzeug wrapt""".split()  # noqa: SIM905 - a table of words reads best so
-)
+from imgtool_project_reader.frameworks import TENSORFLOW
 
-WITH_JAX = frozenset({"jax", "jaxlib", "ml_dtypes", "numpy", "opt_einsum", "scipy"})
+_FILE = Path(__file__).with_name("names.toml")
 
 
 @cache
@@ -73,7 +68,7 @@ def is_known(name: str) -> bool:
 @cache
 def _list_known() -> frozenset[str]:
     tables = load_tables()
-    names = {*tables["imports"].values(), *tables["conda"].values(), *tables["renamed"].values(), *WITH_TENSORFLOW}
+    names = {*tables["imports"].values(), *tables["conda"].values(), *tables["renamed"].values(), *TENSORFLOW.brings}
     names |= {*tables["companions"], "jupyter", "jupyterlab", "notebook", "ipykernel", "pylint", "sphinx", "flake8"}
     return frozenset(canonicalize_name(name) for name in names if name)
 

@@ -199,12 +199,12 @@ def job(
     Raises:
         ImgtoolError: as in `plan`.
     """
-    from training_imgtool.app.config import Request, job_document, parse_target
+    from training_imgtool.app.config import JobRequest, job_document, parse_target
 
     given: dict[str, object] = {"spec": spec, "changes": changes, "target": target, "registry": registry}
     given |= {"job_id": job_id, "hosts": hosts}
     with _call(progress, given) as machine:
-        request = Request(
+        request = JobRequest(
             target=parse_target(target) if target is not None else None,
             job_id=job_id,
             hosts=hosts,

@@ -43,6 +43,7 @@ class Base:
     wheels: tuple[str, ...] = ()  # laid over the system by `local.cuda`
     level: int = 6  # gzip's: 1 for what is big and hardly shrinks
     labels: dict[str, str] = field(default_factory=dict)
+    bytecode: bool = True  # without, as Docker's Python images, whose Dockerfile deletes every .pyc file
     python: str = ""  # the package whose version the image says in PYTHON_VERSION; or `pyenv MINOR`, see _copy_pyenv
 
     @property
@@ -79,6 +80,7 @@ PYTHON = Base(
     ),
     env=("PATH=/usr/local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"),
     cmd=("python3",),
+    bytecode=False,
     python="python3.11-minimal",
 )
 
@@ -96,6 +98,7 @@ PYTHON_3_10 = Base(
     ),
     env=PYTHON.env,
     cmd=("python3",),
+    bytecode=False,
     python="python3.10-minimal",
 )
 
@@ -235,6 +238,8 @@ def _bootstrap(base: Base, tar: Path) -> None:
         options.append(f"--keyring={cuda.keyring(tar.parent)}")
     if base.wheels:
         hooks.append(f'cp -a --no-preserve=ownership "{cuda.overlay(tar.parent)}/." "$1/" && chroot "$1" ldconfig')
+    if not base.bytecode:
+        hooks.append('find "$1/usr" -name __pycache__ -prune -exec rm -rf {} +')
     if base.pyenv:
         hooks.insert(0, _copy_pyenv(_pyenv(base), base.pyenv))
     command = [

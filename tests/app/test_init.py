@@ -34,6 +34,16 @@ def test_the_first_spec_loads_and_passes_the_schema(tmp_path: Path, accelerator:
     jsonschema.Draft7Validator(json_schema()).validate(yaml.safe_load((folder / "image.yaml").read_text()))
 
 
+def test_zstd_where_the_targets_runtime_reads_it(tmp_path: Path) -> None:
+    for accelerator, target in ((Accelerator.TPU, Target.JOBSET), (Accelerator.CPU, Target.VERTEX)):
+        folder = tmp_path / accelerator
+        write_starter(folder, framework="jax", release="0.10.2", accelerator=accelerator)
+        text, spec = (folder / "image.yaml").read_text(), load(folder / "image.yaml").spec
+        assert spec.job.target is target
+        assert spec.compression == ("zstd" if target is Target.JOBSET else "gzip")
+        assert ("unpack faster; containerd 1.5 or newer reads them" in text) is (target is Target.JOBSET)
+
+
 def test_the_files_end_in_a_newline_and_the_trainer_is_python(tmp_path: Path) -> None:
     contents = write_starter(tmp_path, name="m").files
     assert sorted(contents) == sorted(NAMES)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from imgtool_project_reader.frameworks import JAX
 from imgtool_project_reader.packages import Concessions
 from tests.app.test_init import project
 from training_imgtool.app.init import write_starter
@@ -45,6 +46,11 @@ CODE = "import tensorflow as tf\nmodel = tf.keras.Model()\nmodel.fit([1])\n"
     ("error", "name", "reason"),
     [
         (InputError(COMPILER), "editdistance", "editdistance 0.5.2: it needs a compiler"),
+        (
+            InputError("requirements: requirements.txt:12: numpy==1.26.4 fights JAX 0.12.0.1, which needs numpy>=2.2"),
+            "numpy",
+            "it fights JAX 0.12.0.1, which needs numpy>=2.2",
+        ),
         (InputError("no wheel of Bcolz fits"), "bcolz", "no wheel of Bcolz fits"),
         (InputError("the requirements", details=UNLIMITED), "tool", "it does not fit what other packages require"),
         (InputError("the requirements", details=FIGHT), "pyglet", "it does not fit what other packages require"),
@@ -55,6 +61,16 @@ CODE = "import tensorflow as tf\nmodel = tf.keras.Model()\nmodel.fit([1])\n"
 )
 def test_the_limit_that_the_resolver_names(error: InputError, name: str, reason: str) -> None:
     assert concede(error, Concessions()) == Concessions({name: reason})
+
+
+def test_another_framework_is_a_package_like_others() -> None:
+    details = (
+        "Because tensorflow-cpu>=2.6.0 depends on numpy<1.20 and jax==0.4.18 depends on numpy>=1.22, and because you",
+        "require jax[cpu]==0.4.18 and tensorflow-cpu>=2.6.0,<2.7.dev0, your requirements are unsatisfiable.",
+    )
+    found = concede(InputError("the requirements", details=details), Concessions(), framework=JAX)
+    assert found is not None
+    assert [*found.loosened] == ["tensorflow-cpu"]
 
 
 def test_a_package_that_the_index_does_not_have() -> None:
@@ -89,6 +105,28 @@ def test_a_package_without_any_wheel_is_left_out_last() -> None:
     twice = concede(error, once)
     assert twice == Concessions({"bcolz": "no wheel of bcolz fits"}, {"bcolz": "no wheel of bcolz fits"})
     assert concede(error, twice) is None
+
+
+TFX = (
+    "Because tfx==1.16.0 depends on tensorflow-data-validation>=1.16 and tensorflow-data-validation>=1.16 depends on",
+    "pyfarmhash>=0.2, tfx==1.16.0 depends on pyfarmhash>=0.2. And because you require tfx==1.16.0 and click and jinja2",
+    "and docker, your requirements are unsatisfiable.",
+)
+
+
+@pytest.mark.parametrize(
+    ("details", "parent"),
+    [(TFX, "tfx"), (("Because you require tfx and click and docker, they are unsatisfiable.",), "docker")],
+)
+def test_one_cause_drops_its_package_and_one_that_needs_it(details: tuple[str, ...], parent: str) -> None:
+    error = InputError("no wheel of pyfarmhash fits (pyfarmhash 0.3.2: it needs a compiler)", details=details)
+    concessions: Concessions | None = Concessions()
+    for _ in range(9):
+        last, concessions = concessions, concede(error, concessions or Concessions(), spared=frozenset())
+        if concessions is None:
+            break
+    assert last is not None
+    assert [*last.left_out] == [parent, "pyfarmhash"] or [*last.left_out] == ["pyfarmhash", parent]
 
 
 def test_what_the_program_imports_is_left_out_last() -> None:
@@ -134,6 +172,25 @@ def test_the_proposal_is_written_with_what_it_gave_up(tmp_path: Path) -> None:
     )
     assert "fastdtw (requirements.txt:2) left out" in text
     assert len(notes) == 3
+
+
+def test_changes_that_do_not_help_are_taken_back(tmp_path: Path) -> None:
+    project(tmp_path, {"train.py": CODE, "requirements.txt": "editdistance==0.5.2\nscipy==1.9.3\n"})
+
+    def lock(*_: object) -> None:
+        raise InputError(COMPILER)
+
+    propose = partial(write_starter, tmp_path, force=True)
+    propose()
+    before = (tmp_path / "image.yaml").read_text()
+    with pytest.raises(InputError, match="editdistance"):
+        lock_proposal(
+            tmp_path,
+            lambda given: propose(concessions=given),
+            Machine.open(from_environment({"HOME": str(tmp_path)}), lambda _: None),
+            lock=lock,
+        )
+    assert (tmp_path / "image.yaml").read_text() == before
 
 
 def test_of_all_that_a_machine_had_what_the_program_does_not_import_goes_at_once(tmp_path: Path) -> None:

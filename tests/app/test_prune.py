@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from training_imgtool.app.prune import Freed, prune_cache
+from training_imgtool.app.prune import Freed, bound_cache, prune_cache
 from training_imgtool.base.atomic_files import create_temporary_file
-from training_imgtool.base.errors import LocalFileError
+from training_imgtool.base.errors import LocalFileError, UsageError
 from training_imgtool.base.json_cache import make_file_name, write_cached
-from training_imgtool.base.settings import Settings
+from training_imgtool.base.settings import Settings, from_environment
 from training_imgtool.model.lock import Wheel
 from training_imgtool.oci.layers.layer_cache import LayerCache, LayerRecord, Record
 from training_imgtool.oci.registry.manifests import OCI_LAYER_GZIP, Descriptor
@@ -189,3 +189,24 @@ def test_what_may_not_be_removed_is_said_after_the_rest_is_gone(cache: Cache, mo
 def test_no_cache_at_all(tmp_path: Path) -> None:
     found = prune_cache(tmp_path / "nothing", time.time())
     assert [(one.kind, one.count) for one in found] == [("wheels", 0), ("layers", 0), ("notes", 0)]
+
+
+def test_the_cache_as_a_whole_has_a_bound(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, used = (cache.wheels.require(cache.wheel(name, 3000)) for name in ("old", "used"))
+    blob = cache.layers.blob_path(_blob(cache, bytes(3000)).digest)
+    cache.grow_old(2)
+    os.utime(used)
+    monkeypatch.setattr("training_imgtool.app.prune._BETWEEN", 0)
+    with bound_cache(cache.folder, 10_000):
+        pass
+    with bound_cache(cache.folder, 5000):
+        with bound_cache(cache.folder, 1):  # this run leaves the files of the other one
+            pass
+        assert [path.exists() for path in (old, blob, used)] == [True, True, True]
+    assert [path.exists() for path in (old, blob, used)] == [False, False, True]
+
+
+def test_a_size_that_is_none(tmp_path: Path) -> None:
+    assert from_environment({"HOME": str(tmp_path), "IMGTOOL_CACHE_SIZE": "500M"}).cache_size == 500_000_000
+    with pytest.raises(UsageError, match="not a size"):
+        from_environment({"HOME": str(tmp_path), "IMGTOOL_CACHE_SIZE": "much"})

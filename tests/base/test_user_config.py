@@ -14,6 +14,7 @@ registry = "registry.example.com/team"
 builder = "far"
 ca_file = "ca.pem"
 cache = "~/c"
+torch_index = "https://mirror.example.com/whl/"
 insecure_registries = ["a:1", "b:2"]
 mirrors = { "docker.io" = "m:5000" }
 
@@ -37,6 +38,7 @@ def test_every_key_is_a_setting_and_variables_win(tmp_path: Path) -> None:
     assert (found.mirrors, found.insecure) == ({"docker.io": "m:5000"}, ("a:1", "b:2"))
     assert found.debian_mirrors == {"http://a": "http://b"}
     assert found.builder_registries == {"docker.io": "http://c"}
+    assert found.build_indexes == "https://mirror.example.com/whl"
     assert found.state == Path("/state/imgtool")
     assert "IMGTOOL_MIRRORS" not in found.environ  # of the programs that imgtool starts
     other = read(tmp_path, WHOLE, IMGTOOL_CACHE="/other", IMGTOOL_BUILDER="near", IMGTOOL_INSECURE_REGISTRIES="")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.oci.direct.wheels import as_wheel, make_wheel
-from training_imgtool.base.errors import LocalFileError, NeedsEngineError, VerificationError
+from training_imgtool.base.errors import InputError, LocalFileError, NeedsEngineError, VerificationError
 from training_imgtool.base.wheel_zip import (
     MemberReader,
     WheelFile,
@@ -113,7 +113,7 @@ def test_a_stream_that_goes_on_after_its_end_is_damaged(tmp_path: Path) -> None:
 )
 def test_a_name_that_means_something_else_in_a_layer_is_refused(tmp_path: Path, name: str) -> None:
     """`.wh.keras` would delete another package from the image; pip installs a plain file of that name."""
-    with pytest.raises(VerificationError, match="not a name that a file in an image can have"):
+    with pytest.raises(InputError, match="not a name that a file in an image can have"):
         _opened(make_wheel(tmp_path, "pack", {**FILES, name: b""}))
 
 

@@ -68,7 +68,7 @@ def test_help_version_and_completion_are_verbs() -> None:
         ("imgtool config --target ", {str(target) for target in Target}),
         ("imgtool config --format ", {str(form) for form in Format}),
         ("imgtool run --as ", {str(service) for service in Service}),
-        ("imgtool verify --accept ", {"bytecode", "engine", "gone", "attached"}),
+        ("imgtool verify --accept ", {"bytecode", "engine", "gone", "attached", "version"}),
         ("imgtool build --role ", {str(role) for role in Role}),
         ("imgtool help ", set(app.VERBS)),
         ("training-imgtool run --as ", {str(service) for service in Service}),

@@ -27,6 +27,21 @@ FILES: dict[str, str | bytes] = {
     "clone.sh": "git clone https://oauth2:glp" + f"at-{VALUE * 2}@example.com/x\n",
     "prod.tfstate": "{}",
     ".bash_history": "ls\n",
+    ".envrc": f"export DB_PASSWORD={VALUE}\n",
+    "dotenv": f"DB_PASSWORD={VALUE}\n",
+    "env.txt": f"DB_PASSWORD={VALUE}\n",
+    "env.bak": f"DB_PASSWORD={VALUE}\n",
+    "settings.env.bak": f"API_KEY={VALUE}\n",
+    "id_rsa.old": "x",
+    "creds.txt": f"user: me\npassword: {VALUE}\n",
+    ".wandb/settings": f"[default]\napi_key = {VALUE}\n",
+    "pod.yaml": f"env:\n- name: DB_PASSWORD\n  value: {VALUE}\n",
+    "pod.json": json.dumps({"env": [{"name": "DB_PASSWORD", "value": VALUE}]}),
+    "notes.txt": f"curl -fsu me:{VALUE} https://example.com/x\n",
+    "cookies.txt": f"# Netscape HTTP Cookie File\nexample.com\tTRUE\t/\tTRUE\t0\tsid\t{VALUE}\n",
+    "users.csv": f"user,password\nme,{VALUE}\n",
+    "long.txt": "a line of text\n" * 400_000 + "GOC" + f"SPX-{VALUE * 3}",
+    "model.bin": bytes(100_000) + f" GOC{'SPX-'}{VALUE * 3} ".encode(),
     "huggingface/token": VALUE,
 }
 KEYS = {
@@ -100,6 +115,25 @@ def test_other_files_are_no_secrets(project: Project, text: str) -> None:
     for suffix in ("py", "ipynb"):
         project.write(f"trainer/more.{suffix}", text)
     assert project.run("show").code == 0
+
+
+def test_other_tables_and_notes_are_no_secrets(project: Project) -> None:
+    files = {
+        "words.csv": "token,count\ninternational,5\nthe,9\n",
+        "people.csv": "name,password_hint,key\nme,the usual one,7\n",
+        "cookies.txt": "chocolate\noatmeal\n",
+        "env.txt": "conda create -n train python=3.11\nexport PATH=/opt/bin\n",
+        "keys.txt": "loss\naccuracy\n",
+        "readme.txt": "curl -u user:password https://x; curl -u admin:admin https://x\ncurl https://h -u $USER:$PW\n",
+        "pod.yaml": "env:\n- name: DB_PASSWORD_FILE\n  value: /run/x\n- name: MODE\n  value: fast\n",
+        "pod2.yaml": "env:\n- name: DB_PASSWORD\n  valueFrom: {secretKeyRef: {name: db, key: password}}\n",
+        "settings.bak": "rate = 0.1\n",
+        ".wandb/settings": "[default]\nproject = digits\n",
+    }
+    for name, text in files.items():
+        project.write(f"trainer/{name}", text)
+    ended = project.run("show")
+    assert ended.code == 0, ended.err
 
 
 def test_other_values_are_no_secrets(project: Project) -> None:

@@ -89,7 +89,8 @@ def test_a_base_in_another_registry(world: World) -> None:
         images = machine.push(project)
         check_whole(world.proxy.upstream, images.values())
         layer = document(world.proxy.upstream, images["ps"])["layers"][0]["digest"]
-        assert [exchange.path.endswith(layer) for exchange in source.log].count(True) == 1
+        reads = [exchange.path.endswith(layer) for exchange in source.log].count(True)
+        assert reads == 2  # to copy it, and to look for the standard library
         assert blobs_sent(world.proxy.log).count(layer) == 1
         kept = sum(path.stat().st_size for path in machine.root.rglob("*") if path.is_file())
         assert kept < (5 << 20) + 500_000  # the wheels' 2 MiB, their layers' 2 MiB, and nothing of the base's 3 MiB
@@ -107,7 +108,8 @@ def test_a_base_in_the_same_registry_is_mounted(world: World) -> None:
     assert layer not in blobs_sent(world.proxy.log)
     mounted = [e for e in world.proxy.log if e.query.get("mount") == [layer] and e.upstream_status == 201]
     assert mounted
-    assert not [e for e in world.proxy.log if e.method == "GET" and e.path.endswith(layer)]
+    reads = [e for e in world.proxy.log if e.method == "GET" and e.path.endswith(layer)]
+    assert len(reads) == 1  # to look for the standard library
 
 
 @pytest.mark.parametrize("refuses", [False, True])
@@ -123,6 +125,27 @@ def test_layers_that_this_machine_pushed_to_another_repository_are_mounted(world
     check_whole(world.proxy.upstream, images.values())
     assert digests(images) == digests(first)
     assert (world.proxy.bytes_up() > 2_000_000) is refuses, lines(world.proxy)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_base_of_another_host_is_mounted_from_another_repository(world: World, refuses: bool) -> None:
+    """Once this machine has put its layers into the registry, nobody reads them again, unless it refuses to mount."""
+    base = make_base(size=3 << 20, seed=6)
+    with run_registry(world.folder / "other") as other, FaultProxy(other.host) as source:
+        base.put(other.host)
+        machine = Machine(world.folder / "a", f"{world.proxy.host}/team", source.host)
+        machine.give(world.wheels)
+        first = machine.push(Project(world.folder / "one", world.wheels, base, name="one"))
+        layer = document(world.proxy.upstream, first["ps"])["layers"][0]["digest"]
+        source.clear()
+        world.proxy.clear()
+        if refuses:
+            world.proxy.add(Fault(action=Action.ANSWER, method="POST", path="mount=", status=401, times=-1))
+        second = machine.push(Project(world.folder / "two", world.wheels, base, name="two"))
+        check_whole(world.proxy.upstream, second.values())
+        assert any(exchange.path.endswith(layer) for exchange in source.log) is refuses
+        assert (layer in blobs_sent(world.proxy.log)) is refuses
+        assert (world.proxy.bytes_up() < 1_000_000) is not refuses
 
 
 @pytest.mark.long

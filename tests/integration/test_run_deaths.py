@@ -120,7 +120,7 @@ while :; do sleep 0.2; done
     document = json.loads(made.run("--as", "vertex", "--json", *options).stdout)
     took = {death["replica"]: death["preemption"] for death in document["deaths"]}
     assert [took[name]["handling"] for name in ("master", "worker-0", "worker-1")] == [
-        "saves",
+        "a replica saves",  # the workers ran, too
         "no handler",
         "too slow",
     ]
@@ -153,3 +153,13 @@ def test_kills_that_cannot_be_are_refused_before_anything_starts(cluster: MakeCl
     assert "the spec has no role ps" in made.run("--ps", "1", code=2).stderr
     assert "--job-dir is empty" in made.run("--job-dir", "", code=2).stderr
     assert "root folder" in made.run("--job-dir", "/", code=2).stderr
+
+
+def test_training_that_begins_again_after_a_kill_ends_with_10(cluster: MakeCluster) -> None:
+    master = """\
+mkdir -p /job/ckpt
+for n in $(seq 1 20); do sleep 0.25; echo "step $n loss: 0.5"; echo x > /job/ckpt/step_$n.npz; done
+"""
+    made = cluster({"master": master, "worker": SERVE})
+    done = made.run("--as", "vertex", "--kill", "master@2s", code=10)
+    assert "training began again from the start after master was killed" in done.stdout + done.stderr

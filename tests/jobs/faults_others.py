@@ -74,7 +74,7 @@ OTHERS = (
         "nvidia.com/gpu: 2",
         'nvidia.com/gpu: "0.5"',
         "spec.tfReplicaSpecs.Chief.template.spec.containers[0].resources.limits.nvidia.com/gpu",
-        "a whole number of GPUs",
+        "expected a whole number",
     ),
     other_fault(
         "jobset restart",

@@ -30,7 +30,48 @@ spec:
   selector: {a: b}
   ports: [{port: 80, name: http}, {port: 81, name: other}]
 """
+POLICY = "  backoffLimit: 2\n"
+_CODES = "onExitCodes: {operator: In, values: [1, 3]}"
+
+
+def _policy(rule: str, more: str = "") -> str:
+    return f"{POLICY}{more}  podFailurePolicy: {{rules: [{{action: FailJob, {rule}}}]}}\n"
+
+
 FAULTS: tuple[tuple[str, str, str], ...] = (
+    (JOB, POLICY, _policy(f"{_CODES}, onPodConditions: [{{type: DisruptionTarget}}]")),
+    (JOB, POLICY, POLICY + "  podFailurePolicy: {rules: [{action: FailJob}]}\n"),
+    (JOB, POLICY, _policy("onExitCodes: {operator: In, values: [0, 3]}")),
+    (JOB, POLICY, _policy("onExitCodes: {operator: In, values: [3, 1]}")),
+    (JOB, POLICY, _policy("onExitCodes: {operator: In, values: [3, 3]}")),
+    (JOB, POLICY, _policy("onExitCodes: {operator: In, values: []}")),
+    (JOB, POLICY, _policy("onExitCodes: {containerName: other, operator: In, values: [3]}")),
+    (JOB, POLICY, _policy(_CODES).replace("FailJob", "FailIndex")),
+    (JOB, POLICY, _policy(_CODES, "  podReplacementPolicy: TerminatingOrFailed\n")),
+    (JOB, POLICY, "  maxFailedIndexes: 1\n"),
+    (JOB, POLICY, "  backoffLimitPerIndex: 1\n  maxFailedIndexes: 3\n"),
+    (JOB, POLICY, "  successPolicy: {rules: [{}]}\n"),
+    (JOB, POLICY, "  successPolicy: {rules: [{succeededIndexes: '0,2'}]}\n"),
+    (JOB, POLICY, "  successPolicy: {rules: [{succeededCount: 3}]}\n"),
+    (JOB, "completionMode: Indexed", "backoffLimitPerIndex: 1"),
+    (JOB, "completionMode: Indexed", "successPolicy: {rules: [{succeededCount: 1}]}"),
+    (POD, "emptyDir: {}", "hostPath: {path: /x, type: Dir}"),
+    (POD, "emptyDir: {}", "hostPath: {path: /x/../y}"),
+    (POD, "mountPath: /data", "mountPath: ''"),
+    (POD, 'value: "1"', "valueFrom: {secretKeyRef: {name: s, key: a b}}"),
+    (POD, "memory: 4Gi", "google.com/tpu: 4.5"),
+    (POD, "emptyDir: {}", "secret: {secretName: s, defaultMode: 1000}"),
+    (POD, "emptyDir: {}", "configMap: {name: c, items: [{key: k, path: ../p}]}"),
+    (POD, "name: http}", "name: http}, {containerPort: 81, name: http}"),
+    (POD, "nodeSelector: {pool: gpu}", "tolerations: [{operator: Exists, effect: NoSchedule, tolerationSeconds: 5}]"),
+    (
+        POD,
+        "nodeSelector: {pool: gpu}",
+        (
+            "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
+            "{nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists, values: [b]}]}]}}}"
+        ),
+    ),
     (POD, POD[POD.index("  containers:") : POD.index("  volumes:")], "  containers: []\n"),
     (POD, "memory: 4Gi", "memory: 4GB"),
     (POD, "cpu: 500m", "cpu: '0,5'"),
@@ -81,6 +122,7 @@ FAULTS: tuple[tuple[str, str, str], ...] = (
 )
 NEWER = {  # what release 1.20 takes: it knows no Indexed Jobs and drops keys without a word
     "  backoffLimits: 2", "completionMode: indexed", "", "    spec:\n      container: []\n",
+    *(new for _, old, new in FAULTS if old in {POLICY, "completionMode: Indexed"}),
 }  # fmt: skip
 RULES = "podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget, status: 'True'}]}]}"
 TAKEN: tuple[tuple[str, str, str], ...] = (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.jobs.specs import cpu, images, spec
-from training_imgtool.app.config import Request, Written, make_text
+from training_imgtool.app.config import JobRequest, JobText, make_text
 from training_imgtool.app.submit import Submission, submit_once
 from training_imgtool.base.progress import Event, Note
 from training_imgtool.base.reference import Digest, parse_reference
@@ -32,7 +32,7 @@ def spec_of(target: Target, args: tuple[str, ...] = (), job_id: str | None = Non
     return spec(roles, args=args, region="us-central1" if google else None, id=job_id)
 
 
-def written(of: ImageSpec, target: Target, file: str) -> Written:
+def written(of: ImageSpec, target: Target, file: str) -> JobText:
     """The job file, with a staged package for AI Platform."""
     package = "gs://my-bucket/0123/mnist-0.1.tar.gz" if of.job.staging else None
     named = images(of)
@@ -41,7 +41,7 @@ def written(of: ImageSpec, target: Target, file: str) -> Written:
         assert isinstance(reference, Digest)
         named = dict.fromkeys(named, reference)
     job = job_data(of, named, target, JobOptions(file=file, package_uri=package))
-    return make_text(job, Request(), {})
+    return make_text(job, JobRequest(), {})
 
 
 def note(event: Event) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.specs import ONE, images, spec
+from tests.jobs.specs import ONE, RUNTIME, images, spec
 from training_imgtool.base.errors import FieldListError
-from training_imgtool.jobs import job_data
+from training_imgtool.jobs import Format, job_data
 from training_imgtool.jobs.service import JOB, KEY, Service
 from training_imgtool.jobs.targets.google.gcloud import ai_platform_service, vertex_service
+from training_imgtool.jobs.text import dump
 from training_imgtool.model.targets import Target
 
 
@@ -56,10 +57,16 @@ def test_access_is_a_flag(*, asked: bool) -> None:
 
 def test_a_bucket_that_gcloud_refuses_in_a_flag() -> None:
     """gcloud 528 ends with a usage error for `--job-dir gs://b/x`, and sends the same from a file."""
-    with pytest.raises(
-        FieldListError, match=r"trainingInput\.jobDir: gcloud refuses this value in a flag: 'b' cannot be"
-    ):
+    with pytest.raises(FieldListError, match=r"job\.job_dir: gcloud refuses this value in a flag: 'b' cannot be"):
         flags_of(job_dir="gs://b/x")
+
+
+def test_a_package_that_gcloud_refuses_is_warned_of_with_its_key() -> None:
+    of = spec(ONE, tensorflow="2.11.1", **{**RUNTIME, "package_uris": ("gs://my/p.tar.gz",)})
+    job = job_data(of, {}, Target.AI_PLATFORM)
+    assert any(note.startswith("warning: job.package_uris: 'my' cannot be a bucket's name") for note in job.notes)
+    with pytest.raises(FieldListError, match=r"job\.package_uris: gcloud refuses this value in a flag"):
+        dump(job, Format.GCLOUD)
 
 
 @pytest.mark.parametrize(

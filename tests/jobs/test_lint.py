@@ -294,7 +294,7 @@ def broken(data: Any, chance: random.Random) -> Any:
     return made
 
 
-@pytest.mark.parametrize("name", ["everything.vertex", "placed.jobset"])
+@pytest.mark.parametrize("name", ["everything.vertex", "placed.jobset", "kept.compose", "mounts.skypilot"])
 def test_nothing_makes_it_fail(name: str) -> None:
     import yaml
 

@@ -124,7 +124,7 @@ def test_images_of_pyxis(image: str, part: str | None) -> None:
         (TASK, "accelerators", "accelerator", "'accelerator' is not a key here"),
         (COMPOSE, "depends_on: [b]", "depends_on: [c]", "services.a.depends_on[0]: 'c' is none of `services`"),
         (COMPOSE, "networks: [n]", "networks: {m: }", "'m' is none of `networks`"),
-        (COMPOSE, "v:/v,", "u:/v,", "services.a.volumes[0]: 'u' is none of `volumes`"),
+        (COMPOSE, "v:/v,", "uu:/v,", "services.a.volumes[0]: 'uu' is none of `volumes`"),
         (COMPOSE, "command: [y, on]", "command: {a: b}", "services.a.command: a mapping: expected text or a list"),
         (COMPOSE, "ports:", "port:", "'port' is not a key here"),
         (COMPOSE, "{build: .}", "{}", "services.b: has neither image nor build"),
@@ -167,3 +167,53 @@ def test_a_secret_in_the_file_is_warned_of_and_not_shown(text: str) -> None:
 
 def test_a_reference_to_a_secret_is_none() -> None:
     assert "not shown" not in "".join(map(str, lint(TASK.replace("A: 1", "HF_TOKEN: '${HF_TOKEN}'"), "f")))
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [
+        ("#SBATCH\t--nodes=two", Severity.ERROR),
+        ("#SBATCH --threads-per-core=0", Severity.ERROR),
+        ("#SBATCH --container-image=r.example.com#team/a@sha256:" + "a" * 64, Severity.WARNING),
+        (r"#SBATCH --container-image=r.example.com\#team/a@sha256:" + "a" * 64, None),
+        (r"srun --container-image=r.example.com\#team/a@sha256:" + "a" * 64 + " echo", None),
+        ("#SBATCH --nodes=2 \\ \\", None),
+    ],
+)
+def test_lines_are_read_as_sbatch_reads_them(line: str, severity: Severity | None) -> None:
+    found = {item.severity for item in lint(f"#!/bin/bash\n{line}\n", "f") if "options only" not in item.message}
+    assert found == ({severity} if severity else set())
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("resources: {accelerators: 'L4:one'}", True),
+        ("resources: {accelerators: 'L4:0'}", True),
+        ("resources: {cpus: four}", True),
+        ("resources: {memory: 16XB}", True),
+        ("resources: {ports: [80, abc]}", True),
+        ("resources: {any_of: [{cpus: x}]}", True),
+        ("num_nodes: 0", True),
+        ("resources: {accelerators: 'nvidia:24GB+:2', cpus: 4+, memory: 16GB, ports: 80-90, image_id: ami-1}", False),
+        ("resources: {accelerators: {L4: 1}, cpus: 0.5, memory: 4x}", False),
+    ],
+)
+def test_values_as_skypilot_parses_them(line: str, *, wrong: bool) -> None:
+    assert bool(errors(f"name: x\nrun: echo\n{line}\n")) is wrong
+
+
+def test_docker_compose_decides_where_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, file = tmp_path / "docker", tmp_path / "job.yaml"
+    file.write_text(COMPOSE.replace("build: .", "comand: x, image: x"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert _run(["lint", str(file)]) == 3
+    assert "hint: schema only" in capsys.readouterr().out
+    said = 'services.b.cpus: invalid value "two"'
+    for code, text, expected in ((0, "", 0), (1, said, 3), (1, "required variable B is missing", 3)):
+        program.write_text(f"#!/bin/sh\n[ $2 = version ] && exit\necho '{text}' >&2\nexit {code}\n")
+        program.chmod(stat.S_IRWXU)
+        assert _run(["lint", str(file)]) == expected
+        assert (text or "tag") in capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 
 from tests.jobs.specs import BARE, ECI_GPU, GPU_TRIO, ONE, TRIO, cpu, images, spec
 from training_imgtool.base.reference import parse_repository
-from training_imgtool.jobs import JobOptions, job_data, note_loss
+from training_imgtool.jobs import JobOptions, check, job_data, note_loss
 from training_imgtool.jobs.model import NOWHERE
 from training_imgtool.jobs.targets.ai_platform import CLOSED
 from training_imgtool.model.job import Eci, Scheduling, Volume
@@ -215,6 +215,15 @@ def test_zstd_layers_that_the_target_may_not_read() -> None:
     assert not any("zstd" in note for note in notes(spec(TRIO), VX))
     assert any("Docker before 23 does not read layers" in note for note in notes(of, Target.COMPOSE))
     assert not any("zstd" in note for note in notes(of, Target.PODS))
+
+
+def test_zstd_layers_that_the_target_does_not_read_are_refused() -> None:
+    of = replace(spec({M: RoleSpec(machine="2-4Gi")}, region=None), compression="zstd")
+    (error,) = [error for error in check(of, images(of), Target.ECI, JobOptions()) if error.field == "compression"]
+    assert "image acceleration does not read layers compressed with zstd (alibabacloud.com" in error.message
+    assert "compression: gzip" in str(error.hint)
+    for target in set(Target) - {Target.ECI}:
+        assert not [error for error in check(of, images(of), target, JobOptions()) if error.field == "compression"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ restart, and an evicted one none), and for GPUs the sidecar of GPUDirect, which 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -182,3 +183,15 @@ def test_a_volume_at_dev_shm_is_the_users() -> None:
 def test_virtual_nodes_have_no_labels_of_devices() -> None:
     pod = made({M: RoleSpec(machine="ecs.gn6i-c4g1.xlarge", gpus=Gpus(type="NVIDIA_TESLA_T4"))}, Target.ECI)["spec"]
     assert not {"nodeSelector", "tolerations"} & pod.keys()
+
+
+@pytest.mark.parametrize("target", [Target.JOBSET, Target.TRAINJOB, Target.TFJOB, Target.PODS])
+def test_jobs_of_arm64_images_select_arm64_nodes_and_tolerate_their_taint(target: Target) -> None:
+    own = RoleSpec(count=2, node_selector={"kubernetes.io/arch": "mine"})
+    of = replace(spec({M: RoleSpec(), W: own}, region=None), platform="linux/arm64")
+    text = dump(job_data(of, images(of), target))
+    assert text.count('kubernetes.io/arch: "arm64"') == 1
+    assert text.count('kubernetes.io/arch: "mine"') in {1, 2}
+    assert 'key: "kubernetes.io/arch"' in text
+    usual = spec({M: RoleSpec()}, region=None)
+    assert "kubernetes.io/arch" not in dump(job_data(usual, images(usual), target))

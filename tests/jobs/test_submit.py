@@ -294,7 +294,33 @@ PROGRAM_SAYS = [  # real answers of gcloud 528, kubectl 1.20 to 1.34, Slurm 22.0
         TemporaryError,
         "Cannot connect to the Docker daemon at unix:///nope. Is the docker daemon running?",
     ),
+    *(
+        (f"{said}\n", kind, said)
+        for said, kind in {
+            'Unable to connect to the server: Post "https://h/apis": EOF': TemporaryError,
+            "Error from server (TooManyRequests): the server has received too many requests": TemporaryError,
+            'Error from server (InternalError): an error on the server ("") has prevented it': TemporaryError,
+            (
+                'Error from server (InternalError): failed calling webhook "mjobset.kb.io": failed to call webhook: '
+                'Post "https://w": no endpoints available for service "jobset-webhook-service"'
+            ): TemporaryError,
+            'Error from server (Forbidden): jobs "t" is forbidden: exceeded quota: q, used: cpu=500': InputError,
+            'Error from server (Forbidden): admission webhook "vjobset.kb.io" denied the request: no': InputError,
+        }.items()
+    ),
 ]
+
+
+def test_a_program_that_is_silent_is_ended(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what it started: gcloud is a shell script, whose Python keeps the pipe open."""
+    monkeypatch.setattr(submit, "_ANSWER", 0.5)
+    (services.folder / "bin/kubectl").write_text("#!/bin/sh\nsleep 100\n")
+    with pytest.raises(TemporaryError, match=r"kubectl printed nothing for 0\.5 s"):
+        services.submission(Target.JOBSET).status()
+    monkeypatch.setattr(submit, "_SILENT", 0.5)
+    (services.folder / "bin/kubectl").write_text('#!/bin/sh\n[ "$1" = get ] && exit\nsleep 0.3; echo a; sleep 100\n')
+    with pytest.raises(TemporaryError, match=r"kubectl printed nothing for 0\.5 s"):
+        services.submit(Target.JOBSET)
 
 
 @pytest.mark.parametrize(("said", "kind", "cause"), PROGRAM_SAYS)

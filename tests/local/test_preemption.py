@@ -9,7 +9,7 @@ import pytest
 from training_imgtool.base.progress import LogLine, silent
 from training_imgtool.local.checkpoints import Checkpoint
 from training_imgtool.local.preemption import Disposition, Handling, Preemption, read_disposition, read_step
-from training_imgtool.local.steps import Count, StepReader, find_counts, split_counts, widest_gap
+from training_imgtool.local.steps import Count, StepReader, begins_again, find_counts, split_counts, widest_gap
 
 SAVED = Checkpoint(path="ckpt-1", written=5.0)
 CAUGHT, IGNORED, DEFAULT = Disposition.CAUGHT, Disposition.IGNORED, Disposition.DEFAULT
@@ -44,6 +44,7 @@ def test_the_program_below_the_init_is_asked(statuses: str, disposition: Disposi
     ("changes", "handling"),
     [
         ({}, Handling.SAVES),
+        ({"alone": False}, Handling.MAY_SAVE),
         ({"saved": None}, Handling.UNSAVED),
         ({"killed": True}, Handling.TOO_SLOW),
         ({"disposition": IGNORED}, Handling.IGNORES),  # it saved when it liked
@@ -121,10 +122,13 @@ def test_epochs_count_where_steps_begin_again_with_each() -> None:
 
 
 def test_training_that_begins_again() -> None:
-    again = replace(SEEN, unit="step", first=10, last=40, next=10)
-    assert again.began_again
-    assert not replace(again, next=30).began_again
-    assert not replace(again, first=None, last=None).began_again
+    def again(*numbers: int) -> bool:
+        return begins_again([Count(at, "step", number) for at, number in enumerate(numbers)], back=2)
+
+    assert again(10, 40, 10)
+    assert not again(10, 40, 30)
+    assert not again(10, 40)
+    assert not again(10, 10, 10)
 
 
 def test_the_step_program_answers_last() -> None:

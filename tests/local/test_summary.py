@@ -202,13 +202,35 @@ def test_a_preemption_before_the_first_step_asks_for_a_later_time() -> None:
         "  steps lost: unknown, because the program printed no step before SIGTERM: give --preempt a later time;"
         in text
     )
-    again = replace(death, preemption=replace(took, unit="step", first=1, signalled=6, last=7, next=1))
+    again = replace(death, began_again=True, preemption=replace(took, unit="step", signalled=6, last=7, next=1))
     assert "  training began again from the start: no checkpoint yet when it died" in as_lines(
         replace(SUCCESS, deaths=(again,))
     )
     assert "  steps lost: 7 (at SIGTERM 6, last printed 7, first after the restart 1); no step was" in as_lines(
         replace(SUCCESS, deaths=(again,))
     )
+
+
+def test_training_that_begins_again_after_a_rehearsal_is_a_failure() -> None:
+    again = replace(SUCCESS, deaths=(replace(KILLED, began_again=True),))
+    error = error_of(again)
+    assert error is not None
+    assert (error.exit_code, error.message) == (
+        10,
+        f"training began again from the start after {KILLED.name} was killed",
+    )
+    assert error.message in as_lines(again).splitlines()[0]
+    assert as_data(again)["deaths"][0]["went_on"] is False
+    assert error_of(replace(SUCCESS, deaths=(replace(KILLED, began_again=True, rehearsed=False),))) is None
+
+
+def test_whose_checkpoint_it_is_is_said_to_be_unknown_where_others_ran() -> None:
+    took = Preemption(
+        grace=9.0, disposition=Disposition.CAUGHT, ended_after=2.0, killed=False, saved=KILLED.checkpoint, alone=False
+    )
+    text = as_lines(replace(SUCCESS, deaths=(replace(KILLED, preemption=took),)))
+    assert "is newer than SIGTERM (which replica wrote it, imgtool cannot tell), and it ended" in text
+    assert "saves" not in text
 
 
 def test_without_a_checkpoint() -> None:

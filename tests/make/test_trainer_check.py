@@ -148,7 +148,6 @@ def test_a_licence_makes_no_module(project: Project) -> None:
         ("from .names import model\n", False),  # which may be another one
         ("from .plain import inner\n", True),
         ("try:\n    import trainer.model\nexcept ImportError:\n    pass\n", False),
-        ("def late():\n    import trainer.model\n", False),
         ("import sys\nsys.path.insert(0, '/data')\nimport trainer.model\n", False),
     ],
 )
@@ -427,3 +426,25 @@ WITH_ONE = (
 @pytest.mark.parametrize("code", [WITH_ONE, "with (open('a')) as a, (open('b')):\n    pass\n"])
 def test_parentheses_that_every_python_reads(code: str) -> None:
     assert read_source(code.encode(), "task.py", (3, 7)).all_imports == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "place"),
+    [
+        ("def main():\n    import far.off\n\nmain()\n", "trainer/task.py:2"),
+        ("def main():\n    from trainer.data import load\n\nmain()\n", "trainer/data.py:1"),
+    ],
+)
+def test_an_import_in_a_function_gives_a_note(project: Project, code: str, place: str) -> None:
+    project.write("trainer/task.py", code)
+    project.write("trainer/data.py", "import far\nload = far.load\n")
+    (note,) = _notes(project)
+    assert f"{place}:1: no locked wheel provides far, which the program imports if a function runs" in note
+
+
+def test_an_import_that_a_function_need_not_run_gives_no_note(project: Project) -> None:
+    project.write(
+        "trainer/task.py",
+        "def main(a):\n    if a:\n        import far\n    try:\n        import x\n    except E: pass\n",
+    )
+    assert not _notes(project)

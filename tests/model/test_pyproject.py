@@ -62,12 +62,33 @@ a = { path = "libs/a", editable = true }
 B = { git = "https://host/b.git", tag = "v1", subdirectory = "py" }
 c = { git = "https://host/c" }
 d = { path = "../wheels/d-1.0-py3-none-any.whl" }
-e = { index = "company" }
+e = [{ index = "company", marker = "sys_platform == 'linux'" }, { index = "other", marker = "sys_platform == 'win32'" }]
+[[tool.uv.index]]
+name = "company"
+url = "https://company.example.com/simple"
+explicit = true
+[[tool.uv.index]]
+name = "other"
+url = "https://other.example.com/simple"
+"""
+POETRY = """
+[tool.poetry.dependencies]
+mine = { version = "^1", source = "company", optional = OPTIONAL }
+usual = { version = "^2", source = "PyPI" }
+[[tool.poetry.source]]
+name = "company"
+url = "https://company.example.com/simple"
+priority = "explicit"
+[build-system]
+requires = ["poetry-core"]
 """
 
 
 def test_the_sources_of_uv_say_where_a_package_is() -> None:
     assert read(SOURCES) == [
+        "--extra-index-url https://other.example.com/simple",
+        "# index of e https://company.example.com/simple ; sys_platform == 'linux'",
+        "# index of e https://other.example.com/simple ; sys_platform == 'win32'",
         "a[train] @ ./libs/a",
         "b @ git+https://host/b.git@v1#subdirectory=py",
         'c @ git+https://host/c ; python_version > "3.8"',
@@ -78,6 +99,20 @@ def test_the_sources_of_uv_say_where_a_package_is() -> None:
         with pytest.raises(FieldError, match=r"tool\.uv\.sources\.a: imgtool does not support") as caught:
             read(f'[project]\ndependencies = ["a"]\n[tool.uv.sources]\na = {source}\n')
         assert "{ path" in (caught.value.hint or "")
+
+
+def test_a_package_that_a_project_binds_to_an_index_is_bound_or_refused_by_its_name() -> None:
+    assert read(POETRY.replace("OPTIONAL", "false")) == ["# index of mine https://company.example.com/simple", "-e ."]
+    pdm = POETRY.replace("OPTIONAL", "false") + '[[tool.pdm.source]]\nname = "team"\ninclude_packages = ["ours-*"]\n'
+    for text, message in (
+        (POETRY.replace("OPTIONAL", "true"), "cannot follow mine, which is optional, to its source"),
+        (POETRY.replace('name = "company"', 'name = "other"'), "cannot follow mine to the index company"),
+        (SOURCES.replace('name = "company"', 'name = "theirs"'), "cannot follow e to the index company"),
+        (SOURCES.replace("marker = \"sys_platform == 'linux'\"", 'extra = "cpu"'), "cannot follow e to the index"),
+        (pdm, r"cannot follow ours-\* to PDM's source team"),
+    ):
+        with pytest.raises(FieldError, match=message):
+            read(text.replace("OPTIONAL", "false"))
 
 
 UV = """

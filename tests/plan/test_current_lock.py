@@ -10,12 +10,12 @@ import pytest
 
 from tests.faults.project import SPEC, Project
 from tests.oci.registry.support import Events
-from training_imgtool.base.errors import FieldError, UsageError
+from training_imgtool.base.errors import FieldError, InputError, UsageError
 from training_imgtool.base.settings import from_environment
 from training_imgtool.model.load import load
 from training_imgtool.oci.machine import Machine
-from training_imgtool.plan import current_lock
-from training_imgtool.plan.current_lock import ensure_lock
+from training_imgtool.plan import current_lock, debian_stage
+from training_imgtool.plan.current_lock import ensure_lock, upgrade_bases
 from training_imgtool.plan.inputs import prepare
 from training_imgtool.plan.project_files import SpecChoice
 from training_imgtool.resolve.frameworks.tensorflow import notes_between
@@ -113,3 +113,27 @@ def test_a_spec_without_a_registry_has_no_tags(tmp_path: Path) -> None:
     for ask in (lambda: inputs.images[0].registry_tag, lambda: inputs.repository):
         with pytest.raises(UsageError, match="no registry"):
             ask()
+
+
+def test_bases_alone_are_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = Project(tmp_path)
+    path, spec = project.folder / "image.lock", load(project.folder / "image.yaml")
+    before = read_lock(path)
+    machine = Machine.open(from_environment(project.env))
+    (old,) = {row.base_digest for row in before.variants}
+    asked = []
+    monkeypatch.setattr(debian_stage, "lock_debian", lambda *args, **_: asked.append(args))
+    for new, state in ((old, "unchanged"), (f"sha256:{'1' * 64}", "moved")):
+        monkeypatch.setattr(current_lock, "digest_of", lambda *_, new=new: new)
+        after, moves = upgrade_bases(spec, machine)
+        assert {(move.was, move.now, move.state) for move in moves} == {(old, new, state)}
+        assert after == read_lock(path)
+        kept = [replace(row, base_digest=old, debian=None) for row in after.variants]
+        assert kept == [replace(row, debian=None) for row in before.variants]
+    assert [args[1] for args in asked] == [f"sha256:{'1' * 64}"] * len(before.variants)
+    path.write_text(dump_lock(replace(before, inputs=re.sub(r"(tensorflow=)\w+", rf"\g<1>{'0' * 16}", before.inputs))))
+    with pytest.raises(InputError, match="is out of date: tensorflow changed, so it has no bases to upgrade"):
+        upgrade_bases(spec, machine)
+    path.unlink()
+    with pytest.raises(InputError, match="is missing, so it has no bases to upgrade"):
+        upgrade_bases(spec, machine)

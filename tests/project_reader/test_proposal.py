@@ -117,7 +117,7 @@ def spec_of(folder: Path, files: dict[str, str]) -> ImageSpec:
 )
 def test_tensorflow_and_python(tmp_path: Path, files: dict[str, str], tensorflow: str, python: str | None) -> None:
     choice = proposal_of(tmp_path, {"train.py": TRAIN, **files}).choice
-    assert (choice.tensorflow, choice.python) == (tensorflow, python)
+    assert (choice.release, choice.python) == (tensorflow, python)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_tensorflow_and_python(tmp_path: Path, files: dict[str, str], tensorflow
 )
 def test_the_release_by_the_api_that_code_uses(tmp_path: Path, code: str, tensorflow: str) -> None:
     files = {"train.py": code, "net.py": "import tensorflow as tf\ndef f():\n    tf.set_random_seed(1)\n"}
-    assert proposal_of(tmp_path, files).choice.tensorflow == tensorflow
+    assert proposal_of(tmp_path, files).choice.release == tensorflow
 
 
 BLOCK = """# /// script
@@ -180,7 +180,7 @@ marker = "sys_platform == 'win32'"
 )
 def test_what_a_program_or_a_lock_says(tmp_path: Path, files: dict[str, str], requirements: str) -> None:
     found = proposal_of(tmp_path, files)
-    assert (found.choice.tensorflow, found.needs.requirements) == ("2.14.1", requirements)
+    assert (found.choice.release, found.needs.requirements) == ("2.14.1", requirements)
 
 
 @pytest.mark.parametrize(
@@ -325,3 +325,46 @@ def test_a_package_whose_last_word_is_the_import(tmp_path: Path) -> None:
     unknown = proposal_of(tmp_path, {"train.py": code, "requirements.txt": "gymnasium\n"}).needs.unknown
     assert unknown == ("quux (train.py:1)",)
     assert not proposal_of(tmp_path, {"train.py": code, "requirements.txt": "gym-quux\n"}).needs.unknown
+
+
+def test_the_variables_before_a_command_that_the_code_names(tmp_path: Path) -> None:
+    code = f"import os\nprint(os.environ['DATA_DIR'], os.environ['API_KEY'])\n{TRAIN}"
+    said = "# p\n\n```\nAPI_KEY=x DATA_DIR='a b' OTHER=1 python train.py\n```\n"
+    env = spec_of(tmp_path, {"train.py": code, "README.md": said}).env
+    assert {key: value for key, value in env.items() if not key.startswith("TF_")} == {"DATA_DIR": "a b"}
+
+
+def test_of_the_targets_of_a_dockerfile_the_plain_one_starts_the_program(tmp_path: Path) -> None:
+    docker = (
+        'FROM python:3.9 AS base\nENTRYPOINT ["python", "train.py"]\n'
+        'FROM base AS cpu\nCMD ["--on=cpu"]\nFROM base AS tpu\nCMD ["--on=tpu"]\n'
+    )
+    assert spec_of(tmp_path, {"train.py": TRAIN, "Dockerfile": docker}).args == ("--on=cpu",)
+
+
+def test_the_files_that_a_build_names(tmp_path: Path) -> None:
+    files = {
+        "train.py": TRAIN,
+        "pyproject.toml": '[project]\nname = "p"\ndynamic = ["dependencies"]\n'
+        '[tool.setuptools.dynamic]\ndependencies = {file = ["reqs/base.in", "more.lst"]}\n',
+        "reqs/base.in": "tensorflow==2.14.1\n-r far.pip\n",
+        "reqs/far.pip": "six @ file:///work/dist/six-1.16.0-cp311-cp311-linux_x86_64.whl#sha256=0\n",
+        "more.lst": "tqdm==4.66.5\npandas>=1.0/2.0\n",
+    }
+    spec = spec_of(tmp_path, files)
+    assert (spec.tensorflow, set(spec.python_packages)) == ("2.14.1", {"six==1.16.0", "tqdm==4.66.5"})
+    notes = write_starter(tmp_path, name="m", force=True).notes
+    assert "more.lst:2: 'pandas>=1.0/2.0' is no requirement: correct it, or add it by hand" in notes
+
+
+@pytest.mark.parametrize("code", ["tf.keras.random.uniform((1,))\n", "import keras\nkeras.ops.ones((1,))\n"])
+def test_names_of_keras_3_need_a_tensorflow_with_keras_3(tmp_path: Path, code: str) -> None:
+    assert proposal_of(tmp_path, {"train.py": TRAIN + code}).choice.release.startswith("2.16.")
+
+
+def test_a_package_starts_where_its_relative_paths_are(tmp_path: Path) -> None:
+    code = f"from pkg.model import f\nopen('data/x.csv')\n{TRAIN}"
+    write(tmp_path, {"pkg/__init__.py": "", "pkg/train.py": code, "pkg/model.py": "f = 1\n", "pkg/data/x.csv": "1\n"})
+    placement = propose(tmp_path, KNOWLEDGE).placement
+    assert placement is not None
+    assert placement.trainer == {"source": ".", "module": "pkg.train", "workdir": "pkg"}

@@ -22,6 +22,6 @@ def test_the_example_proposes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (example,) = re.findall(r"```python\n(.+?)```", README.read_text(), re.DOTALL)
     exec(example, names)
     proposal = names["proposal"]
-    assert (proposal.choice.tensorflow, proposal.python) == ("2.14.1", "3.11")
+    assert (proposal.choice.release, proposal.python) == ("2.14.1", "3.11")
     assert proposal.program is not None
     assert proposal.program.path == "src/train.py"

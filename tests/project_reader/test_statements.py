@@ -194,7 +194,8 @@ Tested with TensorFlow 2.9, 2.10 and 2.11. An implementation in TensorFlow 2.0.
             read_prose,
             README,
             (
-                "TensorFlow >=2.2|Python ==3.6.*|installs requirements.txt|command cd src && python train.py --data X"
+                "TensorFlow >=2.2|Python ==3.6.*|installs requirements.txt|command cd src && "
+                "CUDA_VISIBLE_DEVICES=0 python train.py --data X"
                 "|TensorFlow ==2.9.*|TensorFlow ==2.*"
             ),
         ),

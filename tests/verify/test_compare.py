@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.verify.images import tar
 from tests.verify.planted.world import Forgery, World, open_world
 from training_imgtool.oci.registry.manifests import sha256_digest
 from training_imgtool.verify.findings import Accepted
@@ -51,8 +52,15 @@ def test_bytecode_of_another_release_is_not_proven(tmp_path_factory: pytest.Temp
         compiled = forgery.archive(3).replace(b"2.15.1", b"2.15.2")
         forgery.put_archive(compiled, 3)
         forgery.put()
-        assert other.complaints().startswith("worker: bytecode: not proven: 1 layers")
+        says = "worker: bytecode: not proven: 1 files in 1 layers differ (opt/venv/lib/python3.11/site-packages/"
+        assert other.complaints().startswith(says)
         assert other.complaints(frozenset({Accepted.BYTECODE})) == ""
+        for name in ("usr/bin/evil", "opt/venv/lib/python3.11/site-packages/evil.pth", "opt/venv/__pycache__/../x.pyc"):
+            with other.undone():
+                forgery.put_archive(tar({name: b"evil"}), 3)
+                forgery.put()
+                assert "is no bytecode" in other.complaints(frozenset({Accepted.BYTECODE})), name
+        forgery.put_archive(compiled, 3)
         forgery.diff_ids[3] = sha256_digest(b"another archive")
         forgery.put()
         assert "config: found rootfs differ" in other.complaints(frozenset({Accepted.BYTECODE}))

@@ -14,6 +14,7 @@ from tests.verify.planted.indexes import index_faults
 from tests.verify.planted.layers import layer_faults
 from tests.verify.planted.world import Forgery, World, open_world
 from training_imgtool.oci.attest import cyclonedx
+from training_imgtool.oci.registry.manifests import OCI_MANIFEST
 from training_imgtool.verify.findings import Accepted
 
 _SAMPLE = 12  # of each place, in `make test`
@@ -94,4 +95,13 @@ def test_documents_of_another_version_are_not_proven(tmp_path: Path, monkeypatch
         assert "another bill of materials" in world.complaints()
         monkeypatch.setattr("training_imgtool.make.attach.FORMAT", "next")
         assert "not proven: written by another version of imgtool" in world.complaints()
-        assert world.complaints(frozenset({Accepted.ATTACHED})) == ""
+        assert "another version" in world.complaints(frozenset({Accepted.ATTACHED}))  # everyone can write this word
+        assert world.complaints(frozenset({Accepted.VERSION})) == ""
+
+
+def test_cosigns_tag_names_the_provenance_and_no_other_document_of_ours(tmp_path: Path) -> None:
+    with open_world(tmp_path, attested=True) as world:
+        attached = Attached(world)
+        digest = attached.own(cyclonedx.MEDIA_TYPE)[0]
+        world.put_manifest(world.manifests[digest][1], OCI_MANIFEST, attached.att_tag)
+        assert "under cosign's tag" in world.complaints(frozenset(Accepted))

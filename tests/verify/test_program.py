@@ -69,6 +69,7 @@ def test_prints_of_what_is_imported_do_not_reach_the_answer(folder: Path) -> Non
     told = _run("trainer.task", folder)
     assert [one["part"] for one in told] == [
         "libraries",
+        "modules",
         "tensorflow",
         "compute",
         "trainer",

@@ -17,6 +17,7 @@ GOOD: tuple[dict[str, Any], ...] = (
     {"part": "libraries", "libraries": [{"name": "libcudnn.so.8"}]},
     {"part": "tensorflow", "version": "2.15.1"},
     {"part": "compute", "gpus": ["/GPU:0"], "used": ["/GPU:0"]},
+    {"part": "modules", "count": 9, "failed": []},
     {"part": "trainer", "file": "/app/trainer/task.py"},
     {"part": "end", "signal": 0},
 )
@@ -41,6 +42,11 @@ def test_a_good_answer() -> None:
         (_answer({"part": "compute", "gpus": [], "used": ["/CPU:0"]}), "compute", "TensorFlow sees no GPU"),
         (_answer({"part": "trainer", "error": "KeyError", "message": "'X'", "where": "a:1"}), "trainer", "'X' at a:1"),
         (_answer({"part": "libraries", "libraries": [{"name": "a", "error": "gone"}]}), "libraries", "a: gone"),
+        (
+            _answer({"part": "modules", "failed": [{"name": "pyarrow", "error": "E", "message": "x"}]}),
+            "modules",
+            "pyarrow: E: x",
+        ),
         (replace(_answer(), late=True), "smoke test", "it did not end within 300 seconds"),
         (_answer({"part": "end", "signal": 11}), "smoke test", "it was killed by signal 11"),
         (_answer({"part": "end"}), "smoke test", "it broke off"),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class JobRequest:
     """The options of `imgtool config`.
 
     Attributes:
@@ -48,7 +48,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class JobText:
     """A finished job file: its text, the command that submits it, and notes for the user."""
 
     text: str
@@ -58,7 +58,7 @@ class Written:
     job: JobFile
 
 
-def write_job_file(choice: SpecChoice, request: Request, machine: Machine) -> Written:
+def write_job_file(choice: SpecChoice, request: JobRequest, machine: Machine) -> JobText:
     """Makes the job file of a spec, and writes the file to `request.output` if that is set.
 
     The registry must have the images, unless `request.push` is set.
@@ -87,7 +87,7 @@ def write_job_file(choice: SpecChoice, request: Request, machine: Machine) -> Wr
     return written
 
 
-def _of_images(spec: ImageSpec, inputs: Inputs, target: Target, *, request: Request, machine: Machine) -> Written:
+def _of_images(spec: ImageSpec, inputs: Inputs, target: Target, *, request: JobRequest, machine: Machine) -> JobText:
     options = job_options(request, inputs)
     placeholders = {image.role: inputs.repository.digest("sha256:" + image.key) for image in inputs.images}
     errors = check(spec, placeholders, target, options)  # report a wrong spec before a missing image
@@ -105,7 +105,7 @@ def _push(inputs: Inputs, machine: Machine) -> Mapping[Role, Digest]:
     return {image.role: image.digest for image in build_platforms(run) if image.digest is not None}
 
 
-def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request: Request) -> Written:
+def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request: JobRequest) -> JobText:
     """Writes the job file of a spec with `runtime_version` (without images), and beside it the trainer's package."""
     from training_imgtool.jobs.targets.google.package import build_package, staged_uri
 
@@ -120,13 +120,13 @@ def _write_package(spec: ImageSpec, spec_file: SpecFile, target: Target, request
     return written
 
 
-def make_text(job: JobFile, request: Request, images: Mapping[Role, Digest]) -> Written:
+def make_text(job: JobFile, request: JobRequest, images: Mapping[Role, Digest]) -> JobText:
     """Formats the job file as `request` asks for."""
     text = dump(job, request.form, machine=request.machine)
-    return Written(text=text, command=submit_lines(job), notes=job.notes, images=images, job=job)
+    return JobText(text=text, command=submit_lines(job), notes=job.notes, images=images, job=job)
 
 
-def job_options(request: Request, inputs: Inputs | None) -> JobOptions:
+def job_options(request: JobRequest, inputs: Inputs | None) -> JobOptions:
     """Returns the options of the job, from the command line and, if there are images, from the inputs of the images."""
     from training_imgtool.jobs.targets.tf_config import parse_hosts
 
@@ -150,7 +150,7 @@ def _as_argument(path: Path) -> str:
 
 
 def job_document(
-    choice: SpecChoice, request: Request, images: Mapping[str, str] | None, machine: Machine
+    choice: SpecChoice, request: JobRequest, images: Mapping[str, str] | None, machine: Machine
 ) -> dict[str, Any]:
     """Returns the job as data, with `images` (None: the current images), by role; raises as `training_imgtool.job`."""
     if images is None:
@@ -186,7 +186,7 @@ def with_job_id(spec: ImageSpec, job_id: str | None) -> ImageSpec:
     return replace(spec, job=replace(spec.job, id=job_id)) if job_id else spec
 
 
-def _write_output(written: Written, request: Request, progress: Progress) -> None:
+def _write_output(written: JobText, request: JobRequest, progress: Progress) -> None:
     """Writes the job file to `request.output` if that is set; raises LocalFileError."""
     if request.output is None or request.dry_run:
         return

@@ -122,7 +122,8 @@ def _cache(settings: Settings) -> str:
         why = getattr(error.__cause__, "strerror", error.message)
         raise LocalFileError(f"cannot write to {settings.cache}: {why}", hint=OTHER_CACHE) from error
     size = sum(part.size for part in prune_cache(settings.cache, 0, dry_run=True))
-    return f"{settings.cache} can be written, holds {size / 1e6:.0f} MB (imgtool prune)"
+    most = f"{settings.cache_size / 1e9:g} GB (IMGTOOL_CACHE_SIZE)"
+    return f"{settings.cache} can be written, holds {size / 1e6:.0f} MB of at most {most}; imgtool prune"
 
 
 def _engine(settings: Settings) -> str:

@@ -8,12 +8,13 @@ import re
 import tomllib
 import unicodedata
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from imgtool_project_reader.packages import Concessions
 from imgtool_project_reader.proposal import Proposal, propose
+from imgtool_project_reader.statement import Fact
 from training_imgtool.app.init_knowledge import make_knowledge
 from training_imgtool.app.init_text import (
     framework_of,
@@ -27,6 +28,7 @@ from training_imgtool.base.atomic_files import check_writable, write_atomic
 from training_imgtool.base.errors import InputError, LocalFileError
 from training_imgtool.base.resources import data_file
 from training_imgtool.base.settings import Settings
+from training_imgtool.model.frameworks import FRAMEWORKS, TENSORFLOW, Framework
 from training_imgtool.model.frameworks.tensorflow import KERAS_2
 from training_imgtool.model.load import own_spec
 from training_imgtool.model.spec import Accelerator, Role
@@ -35,7 +37,7 @@ from training_imgtool.model.value_rules import check_text, quote
 from training_imgtool.resolve.versions.matrix import load_matrix, version_key
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
-_RELEASE = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.post\d+)?")
+_RELEASE = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.\d+|\.post\d+)?")
 _OLDEST = (2, 4)  # the first release in which tf.distribute.MultiWorkerMirroredStrategy is not experimental
 
 
@@ -68,28 +70,36 @@ def _make_files(
     folder: Path,
     *,
     name: str | None,
-    release: str | None,
+    asked: tuple[str | None, str | None],
     accelerator: Accelerator | None,
     concessions: Concessions | None,
     settings: Settings | None,
 ) -> Written:
     """Makes the texts of the files for `folder`, but writes no file. See `write_starter` for arguments and errors."""
-    if release is not None and not _RELEASE.fullmatch(release):
-        raise InputError(f"expected a full TensorFlow release, such as 2.15.1, found {quote(release)}")
+    key, release = asked
+    given = FRAMEWORKS[key or TENSORFLOW.key] if release is not None else None
+    if given and not _RELEASE.fullmatch(release or ""):
+        raise InputError(
+            f"expected a full {given.title} release, such as {given.example}, found {quote(release or '')}"
+        )
     if name is not None:
         _check_name(name)
     matrix = load_matrix()
-    if release is not None:
-        matrix.release(release)
+    if given is TENSORFLOW:
+        matrix.release(release or "")
     knowledge = make_knowledge(matrix, settings)
-    proposal = propose(folder, knowledge, tensorflow=release, accelerator=accelerator, concessions=concessions)
+    ask = partial(propose, folder, knowledge, release=release, accelerator=accelerator, concessions=concessions)
+    proposal = ask(framework=given.key if given else None)
+    for place, package, index in proposal.list_unbound():
+        message = f"{place}: {package} comes from the index {index} alone, which a line of python_packages cannot say"
+        raise InputError(message, hint="name the index in tool.uv.sources of a pyproject.toml with a [project] table")
     chosen = name or _usable_name(proposal.name or folder.resolve().name)
     _check_name(chosen)
     is_empty = not proposal.has_code
     if is_empty:
-        _check_own_trainer(framework_of(proposal)[1])
+        _check_own_trainer(*framework_of(proposal))
     spec = _write_spec(proposal, chosen, given=(release is not None, accelerator is not None), is_empty=is_empty)
-    files = {own_spec(folder).name: spec, **(_trainer(chosen) if is_empty else proposal.new_files)}
+    files = {own_spec(folder).name: spec, **(_trainer(chosen, proposal) if is_empty else proposal.new_files)}
     files[".dockerignore"] = _read_texts()["dockerignore"]
     if is_empty and not proposal.needs.requirements:
         files["requirements.txt"] = _read_texts()["requirements"]
@@ -101,8 +111,9 @@ def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_e
     kind, (framework, _) = Accelerator(proposal.accelerator), framework_of(proposal)
     target = framework.tpu_target if kind is Accelerator.TPU else "vertex"
     env = dict(framework.starter_env)
-    if "tf-keras" in proposal.needs.packages and version_key(proposal.choice.tensorflow or "0") >= (2, 16):
+    if "tf-keras" in proposal.needs.packages and version_key(proposal.choice.release) >= (2, 16):
         env[KERAS_2] = "1"
+    env |= proposal.list_variables()
     if proposal.placement and proposal.placement.python_path:
         env["PYTHONPATH"] = proposal.placement.python_path
     needs = write_needs(proposal)
@@ -128,15 +139,23 @@ def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_e
         args='args: ["--epochs=5"]\n' if is_empty else write_args(proposal),
         env=f"{{{', '.join(f'{key}: {quote_yaml(value)}' for key, value in env.items())}}}",
         roles=_write_roles(proposal, kind),
+        compression=_write_compression(Target(target)),
         target=target,
         others=", ".join(other for other in Target if other != target),
         job_dir=_write_job_dir(proposal),
     )
 
 
+def _write_compression(target: Target) -> str:
+    """Writes the key `compression` if a document says that the target's container runtime reads zstd."""
+    if not target.row.runtime.zstd:
+        return ""
+    return f"compression: zstd  # smaller layers that unpack faster; {target.row.runtime.name} reads them\n"
+
+
 def quote_yaml(text: str) -> str:
     """Writes a value of a YAML mapping in braces, in quotes so that digits stay text."""
-    return text if text.startswith("/") else f'"{text}"'
+    return text if re.fullmatch(r"/[\w./:-]*", text) else f'"{text}"'
 
 
 def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
@@ -175,6 +194,8 @@ def _list_notes(proposal: Proposal, *, is_empty: bool) -> list[str]:
         names = "names of folders may have letters, digits and ._@+-"
         return [f"{program.path} cannot start in its folder: {names}; complete `trainer` in image.yaml"]
     notes = [f"{program.path} became {file}; run init --force once the notebook changes" for file in proposal.new_files]
+    unread = [item for listing in proposal.listings[:1] for item in listing.statements if item.fact is Fact.UNREAD]
+    notes += [f"{item.place}: {item.value[:80]!r} is no requirement: correct it, or add it by hand" for item in unread]
     old = [item for item in (proposal.reached.sources if proposal.reached else ()) if item.python2_line]
     if old:
         rest = f" and {len(old) - 1} more files" if len(old) > 1 else ""
@@ -188,10 +209,10 @@ def _list_notes(proposal: Proposal, *, is_empty: bool) -> list[str]:
     return notes
 
 
-def _trainer(name: str) -> dict[str, str]:
+def _trainer(name: str, proposal: Proposal) -> dict[str, str]:
     return {
         "trainer/__init__.py": f'"""The training program of {name}."""\n',
-        "trainer/task.py": data_file("starter_task.py.txt").read_text(encoding="utf-8"),
+        "trainer/task.py": data_file(f"starter_{framework_of(proposal)[0].key}.py.txt").read_text(encoding="utf-8"),
     }
 
 
@@ -205,9 +226,9 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_own_trainer(of_choice: str) -> None:
+def _check_own_trainer(framework: Framework, of_choice: str) -> None:
     release = _RELEASE.fullmatch(of_choice)
-    if release and (int(release[1]), int(release[2])) < _OLDEST:
+    if framework is TENSORFLOW and release and (int(release[1]), int(release[2])) < _OLDEST:
         raise InputError(f"the trainer that init writes needs TensorFlow 2.4 or newer, found {of_choice}")
 
 
@@ -215,6 +236,7 @@ def write_starter(
     folder: Path,
     *,
     name: str | None = None,
+    framework: str | None = None,
     release: str | None = None,
     accelerator: Accelerator | None = None,
     force: bool = False,
@@ -226,7 +248,8 @@ def write_starter(
     Args:
         folder: the project's folder; `init` makes it if it is missing.
         name: the images' name; by default the project's name, else a name derived from the folder's.
-        release: the release of TensorFlow; by default the one that the project's files ask for.
+        framework: the key of the framework of `release`; by default TensorFlow's.
+        release: the framework's release; by default the one that the project's files ask for.
         accelerator: the roles' accelerator; by default the one that the project's files ask for.
         force: whether to replace the spec, and the script that `init` made from a notebook.
         concessions: the packages and limits of the project to leave out or change.
@@ -237,7 +260,12 @@ def write_starter(
         LocalFileError: a file could not be written.
     """
     made = _make_files(
-        folder, name=name, release=release, accelerator=accelerator, concessions=concessions, settings=settings
+        folder,
+        name=name,
+        asked=(framework, release),
+        accelerator=accelerator,
+        concessions=concessions,
+        settings=settings,
     )
     spec = own_spec(folder)
     order = sorted(

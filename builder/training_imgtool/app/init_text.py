@@ -11,15 +11,14 @@ from imgtool_project_reader.packages import Line
 from imgtool_project_reader.programs import list_words
 from imgtool_project_reader.proposal import Proposal
 from imgtool_project_reader.statement import Certainty, Fact, Statement, is_dockerfile
-from training_imgtool.model.frameworks import JAX, TENSORFLOW, Framework
+from training_imgtool.model.frameworks import FRAMEWORKS, Framework
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]+")
 
 
 def framework_of(proposal: Proposal) -> tuple[Framework, str]:
     """Returns the project's framework and the framework's release."""
-    choice = proposal.choice
-    return (JAX, choice.jax) if choice.jax else (TENSORFLOW, choice.tensorflow)
+    return FRAMEWORKS[proposal.choice.framework.key], proposal.choice.release
 
 
 def write_framework(proposal: Proposal, *, given: bool) -> str:
@@ -29,7 +28,7 @@ def write_framework(proposal: Proposal, *, given: bool) -> str:
     far = next((item for item in rows if not SpecifierSet(item.value).contains(release)), None)
     table = f"; imgtool compat {framework.key} lists"
     if given:
-        said = "Python, CUDA, cuDNN and the base image follow from it: imgtool compat"
+        said = f"Python, CUDA and the base image follow from it: imgtool compat {framework.key}"
     elif choice.source is None:
         said = f"a guess: no file names a release{table} them"
     elif far:
@@ -48,6 +47,8 @@ def write_python(proposal: Proposal) -> str:
         has_none = f"{framework_of(proposal)[0].title} {framework_of(proposal)[1]} has no wheel for what"
         said = f"  # {has_none} {firm[0].place} says: {firm[0].value}" if firm else ""
         return f'# python: "{proposal.python}"{said}\n'
+    if not any(row.followed for row in rows):
+        return f'python: "{choice.python}"  # the nearest to {rows[0].statement.place}: {rows[0].statement.value}\n'
     said = ", ".join(dict.fromkeys(f"{row.statement.place} ({row.statement.value})" for row in rows if row.followed))
     return f'python: "{choice.python}"  # from {said[:200]}\n'
 

@@ -222,5 +222,5 @@ def start_program(folder: Path, machine: Machine, *, with_help: bool, seconds: f
 
 
 def is_help(lines: tuple[str, ...]) -> bool:
-    """Returns whether the last lines of a program are help, not an error. With absl, help ends with exit code 1."""
+    """Returns whether a program's last lines are its help. Programs that use absl print help and end with code 1."""
     return "--" in " ".join(lines) and not any(map(_RAISED.match, lines))

@@ -10,7 +10,7 @@ from training_imgtool.jobs import check_job
 from training_imgtool.make.trainer_check import check_trainer
 from training_imgtool.model.lock import Lock
 from training_imgtool.oci.machine import Machine
-from training_imgtool.plan.current_lock import ensure_lock, find_moved_bases
+from training_imgtool.plan.current_lock import BaseMove, ensure_lock, find_moved_bases, upgrade_bases
 from training_imgtool.plan.inputs import prepare
 from training_imgtool.plan.project_files import SpecChoice
 from training_imgtool.resolve.lock.carry_over import Renewal
@@ -24,11 +24,13 @@ class Locked:
     Attributes:
         paths: the lock files, in the same order.
         moved: for a base whose tag has moved since the lock was made, what the tag names now.
+        bases: the bases that a renewal of the bases alone has looked up.
     """
 
     locks: tuple[Lock, ...]
     paths: tuple[Path, ...]
     moved: Mapping[str, str]
+    bases: tuple[BaseMove, ...] = ()
 
 
 def renew_locks(choice: SpecChoice, renewal: Renewal, machine: Machine, *, check: bool) -> Locked:
@@ -41,8 +43,13 @@ def renew_locks(choice: SpecChoice, renewal: Renewal, machine: Machine, *, check
         check_job(spec_file)
     wanted = None if choice.locked else renewal
     files = [spec_file.for_platform(platform) for platform in spec_file.platforms]
-    locks = tuple(ensure_lock(file, machine, locked=choice.locked, renewal=wanted) for file in files)
-    moved = {} if choice.locked else find_moved_bases(locks, machine.registries)
+    bases: tuple[BaseMove, ...] = ()
+    if renewal.bases:
+        pairs = [upgrade_bases(file, machine) for file in files]
+        locks, bases = tuple(lock for lock, _ in pairs), tuple(move for _, moves in pairs for move in moves)
+    else:
+        locks = tuple(ensure_lock(file, machine, locked=choice.locked, renewal=wanted) for file in files)
+    moved = {} if choice.locked or renewal.bases else find_moved_bases(locks, machine.registries)
     if check:
         check_trainer(prepare(spec_file, machine), machine)
-    return Locked(locks=locks, paths=tuple(map(lock_path, files)), moved=moved)
+    return Locked(locks=locks, paths=tuple(map(lock_path, files)), moved=moved, bases=bases)

@@ -7,10 +7,12 @@ a file is its access time or its modification time, whichever is later. Many sys
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +22,7 @@ _LEFT_OVER = r"\.imgtool-[0-9a-f]{16}\.tmp"  # unfinished files of killed runs (
 _BLOB, _RECORD = "blobs/sha256/[0-9a-f]{64}", r"layers/[0-9a-f]{2}/[0-9a-f]{64}\.json"
 _NOTE = rf"[0-9a-f]{{16,64}}\.json|{_LEFT_OVER}"
 _NOTES = (
-    *("bases", "checked", "debian", "hashes", "imports", "libraries", "metadata"),
+    *("bases", "bounded", "checked", "debian", "hashes", "imports", "libraries", "metadata"),
     *("places", "rendered", "stages", "tokens"),
 )
 _KINDS = {  # patterns of file names, by folder in the cache
@@ -28,6 +30,7 @@ _KINDS = {  # patterns of file names, by folder in the cache
     "layers": {"layers": rf"{_BLOB}|{_RECORD}|(blobs/sha256|layers/[0-9a-f]{{2}})/{_LEFT_OVER}"},
     "notes": dict.fromkeys(_NOTES, _NOTE),
 }
+_LOOKED, _BETWEEN = f"bounded/{'0' * 16}.json", 600  # seconds between two looks at the size of the whole cache
 _UNDER_WAY = 60  # seconds: a download that has grown since then still runs
 
 
@@ -59,6 +62,45 @@ def prune_cache(cache: Path, before: float, *, dry_run: bool = False) -> tuple[F
             f"cannot delete {failed[0].filename}: {failed[0].strerror}", hint="the file may belong to another user"
         )
     return found
+
+
+@contextmanager
+def bound_cache(cache: Path, most: int) -> Iterator[None]:
+    """Keeps the cache's files while the block runs; afterwards deletes the least recently used over `most` bytes.
+
+    Other runs that use the cache at that time keep all files; the next run then deletes them.
+    """
+    handle = None
+    try:
+        with suppress(OSError):  # no cache yet, or a file system without locks
+            handle = os.open(cache, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        yield
+    finally:
+        if handle is not None:
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _delete_oldest(cache, most)
+            os.close(handle)
+
+
+def _delete_oldest(cache: Path, most: int) -> None:
+    looked = cache / _LOOKED
+    if looked.exists() and time.time() - looked.stat().st_mtime < _BETWEEN:
+        return
+    looked.parent.mkdir(exist_ok=True)
+    looked.touch()
+    files = []
+    for path in (path for patterns in _KINDS.values() for path in _list_files(cache, patterns)):
+        with suppress(FileNotFoundError):
+            state = path.stat()
+            files.append((max(state.st_atime, state.st_mtime), state.st_size, path))
+    left = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if left <= most:
+            return
+        path.unlink(missing_ok=True)
+        left -= size
 
 
 def _prune_kind(cache: Path, kind: str, before: float, failed: list[OSError], *, dry_run: bool) -> Freed:

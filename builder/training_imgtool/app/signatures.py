@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from training_imgtool.base.errors import VerificationError
 from training_imgtool.base.reference import Digest
@@ -15,11 +16,20 @@ from training_imgtool.oci.machine import Machine
 from training_imgtool.plan.inputs import Inputs, prepare
 from training_imgtool.plan.project_files import SpecChoice
 
+if TYPE_CHECKING:
+    from training_imgtool.verify.findings import Accepted
+
 
 def find_proven(
-    choice: SpecChoice, key: str | None, machine: Machine, *, roles: tuple[Role, ...] = (), unproven: bool = False
-) -> tuple[tuple[tuple[Role, Digest], ...], Callable[[Sequence[Digest]], None]]:
-    """Verifies the images of the current inputs; returns these images, and a function that signs images.
+    choice: SpecChoice,
+    key: str | None,
+    machine: Machine,
+    *,
+    roles: tuple[Role, ...] = (),
+    unproven: bool = False,
+    accept: frozenset[Accepted] = frozenset(),
+) -> tuple[tuple[tuple[Role, Digest], ...], Callable[[Sequence[Digest]], None], tuple[str, ...]]:
+    """Verifies the images of the current inputs; returns them, a function that signs images, and what was accepted.
 
     If the spec has several platforms, the indexes come last. Anyone with access may have pushed an image under the tag,
     so imgtool first checks each image as `imgtool verify` does.
@@ -30,6 +40,7 @@ def find_proven(
         machine: the machine that verifies and signs.
         roles: the roles whose images to sign; all by default.
         unproven: whether to skip the verification.
+        accept: the findings that pass, as in `imgtool verify`.
 
     Raises VerificationError for an image that fails the verification, ImageMissingError for an image that the registry
     lacks, and the errors of the registry's client and `open_signer`.
@@ -43,17 +54,21 @@ def find_proven(
     if inputs.others:
         named = inputs.named_by_index()
         found += require_images(named, machine, named.selected(roles)).items()
-    if not unproven:
-        _prove(inputs, found, machine, roles)
-    return tuple(found), sign
+    accepted = () if unproven else _prove(inputs, found, machine, roles, accept)
+    return tuple(found), sign, accepted
 
 
-def _prove(inputs: Inputs, found: list[tuple[Role, Digest]], machine: Machine, roles: tuple[Role, ...]) -> None:
-    from training_imgtool.verify.findings import Accepted
-    from training_imgtool.verify.report import list_failures
+def _prove(
+    inputs: Inputs,
+    found: list[tuple[Role, Digest]],
+    machine: Machine,
+    roles: tuple[Role, ...],
+    accept: frozenset[Accepted],
+) -> tuple[str, ...]:
+    """Verifies the images, and returns what `accept` let pass."""
+    from training_imgtool.verify.report import list_accepted, list_failures
     from training_imgtool.verify.session import VerifyRun, verify
 
-    accept = frozenset({Accepted.ATTACHED})  # a signature does not cover documents that others attached
     reports = verify(VerifyRun(inputs=inputs, roles=roles, accept=accept, machine=machine))
     if wrong := list_failures(reports):
         hint = "`imgtool build --push --no-cache` makes them again; --unproven signs them anyway"
@@ -62,6 +77,7 @@ def _prove(inputs: Inputs, found: list[tuple[Role, Digest]], machine: Machine, r
     for role, image in found:
         if image not in proven:
             raise VerificationError(f"{role}: while imgtool verified {image}, the image's tag moved to another image")
+    return list_accepted(reports)
 
 
 def open_signer(key: str | None, settings: Settings) -> Callable[[Sequence[Digest]], None]:

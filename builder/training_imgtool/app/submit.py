@@ -6,15 +6,19 @@ derived from the job's inputs. So a second run of `submit` finds the job even if
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shutil
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from training_imgtool.app.config import Request, Written, write_job_file
+from training_imgtool.app.config import JobRequest, JobText, write_job_file
 from training_imgtool.base.atomic_files import hold_lock
 from training_imgtool.base.errors import InputError, TemporaryError, UsageError, VerificationError
 from training_imgtool.base.progress import Note, Progress
@@ -37,6 +41,8 @@ _PATIENCE = {  # checks until imgtool gives up a waiting replica; the cluster ma
 _SECONDS = 5.0  # between two checks
 _LISTED = 6  # checks until the service must list a submitted job
 _LOST = 12  # checks without an answer
+_ANSWER = 120.0  # seconds for an answer about a job
+_SILENT = 1800.0  # seconds without a line of a program that submits, uploads or pulls
 _PROGRAMS = {
     "gcloud": "cloud.google.com/sdk/docs/install",
     "kubectl": "kubernetes.io/docs/tasks/tools",
@@ -75,7 +81,7 @@ class Submission:
         UsageError: no service accepts the file.
     """
 
-    def __init__(self, written: Written, environ: Mapping[str, str], progress: Progress) -> None:
+    def __init__(self, written: JobText, environ: Mapping[str, str], progress: Progress) -> None:
         job = written.job
         if job is None or job.service is None:
             hint = "imgtool config --format docker-run prints a command per machine"
@@ -239,22 +245,57 @@ class Submission:
             text=True,
             errors="replace",
             pass_fds=() if self.lock is None else (self.lock,),
+            process_group=0,
         ) as running:
+            silence = _Silence(running, _ANSWER if quiet else _SILENT)
             try:
-                lines = [] if quiet or running.stdout is None else [self._noted(line) for line in running.stdout]
+                lines = (
+                    [] if quiet or running.stdout is None else [self._noted(line, silence) for line in running.stdout]
+                )
                 out, err = running.communicate()
             except BaseException:
-                running.kill()
+                silence.kill()
                 raise
+            finally:
+                silence.end()
+        if silence.ended_it:
+            hint = "the service may have the job: imgtool submit --status asks again"
+            raise TemporaryError(f"{argv[0]} printed nothing for {silence.seconds:g} s", hint=hint)
         return subprocess.CompletedProcess(argv, running.returncode, out, err or "".join(lines))
 
-    def _noted(self, line: str) -> str:
+    def _noted(self, line: str, silence: _Silence) -> str:
+        silence.end()
+        silence.begin()
         if line.strip() and not _LAYER.match(line):
             self._progress(Note(line.rstrip()))
         return line
 
 
-def prepare_submission(choice: SpecChoice, request: Request, machine: Machine) -> tuple[Submission, Written]:
+class _Silence:
+    """Ends a program, and what it started, after so many seconds without output, because kubectl has no such limit."""
+
+    def __init__(self, running: subprocess.Popen[str], seconds: float) -> None:
+        self._running, self.seconds, self.ended_it = running, seconds, False
+        self.begin()
+
+    def begin(self) -> None:
+        self._timer = threading.Timer(self.seconds, self._expire)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+    def _expire(self) -> None:
+        self.ended_it = True
+        self.kill()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._running.pid, signal.SIGKILL)
+
+
+def prepare_submission(choice: SpecChoice, request: JobRequest, machine: Machine) -> tuple[Submission, JobText]:
     """Writes the job file to `request.output` or config.yaml; raises as `write_job_file` and `Submission`.
 
     Raises UsageError if config.yaml exists and imgtool did not write it.

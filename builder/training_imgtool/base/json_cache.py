@@ -1,8 +1,9 @@
 """Reads and writes the small files in imgtool's cache. A run without these files takes longer and has the same result.
 
 Several users may share a cache. Small files decide the content of images, so imgtool ignores a small file if any user
-except root and the current user owns it or may change it. A large file has its hash as its name, and imgtool compares
-the content with this hash when it reads the file.
+except root and the current user owns it or may change it. Each JSON file begins with a hash of its name and content, so
+a damaged, exchanged or renamed file counts as missing. A large file has its hash as its name, and imgtool compares the
+content with this hash when it reads the file.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from training_imgtool.base.errors import LocalFileError
 
 MAX_BYTES = 1 << 20
 _NAME_DIGITS = 40
+_CHECK_BYTES = 65
 
 
 def make_file_name(text: str) -> str:
@@ -54,8 +56,9 @@ def write_cache_file(path: Path, data: bytes, *, mode: int | None = None) -> Non
 
 def read_cached(path: Path, limit: int = MAX_BYTES) -> Any:
     """Returns the value of a JSON file; None if the file is missing or damaged."""
+    check, _, body = (read_cache_file(path, limit + _CHECK_BYTES) or b"").partition(b"\n")
     try:
-        return json.loads(read_cache_file(path, limit) or b"null")
+        return json.loads(body) if check == _make_check(path, body) else None
     except (ValueError, RecursionError):
         return None
 
@@ -67,4 +70,12 @@ def write_cached(path: Path, value: Any, limit: int = MAX_BYTES, *, mode: int | 
     except ValueError:
         return
     if len(body) <= limit:
-        write_cache_file(path, body, mode=mode)
+        write_cache_file(path, b"%b\n%b" % (_make_check(path, body), body), mode=mode)
+
+
+def _make_check(path: Path, body: bytes) -> bytes:
+    return (
+        hashlib.sha256(b"%b/%b\n%b" % (os.fsencode(path.parent.name), os.fsencode(path.name), body))
+        .hexdigest()
+        .encode()
+    )

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from training_imgtool.base.errors import InputError
+from training_imgtool.base.hidden import remember_secret
 
 DOCKER_HUB = "docker.io"
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -169,3 +170,7 @@ class Login:
 
     username: str
     password: str
+
+    def __post_init__(self) -> None:
+        """Keeps the login out of messages."""
+        remember_secret(self.password, f"{self.username}:{self.password}")

@@ -17,7 +17,11 @@ _COLOUR_OR_CURSOR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # ECMA-48 section 5.
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  # Unicode categories
 _LONG_WORD = r"[A-Za-z0-9+_=.~-]{40,}"
 _DIGEST = r"[0-9a-f]{64}"
-_NAMED_VALUE = r"(?i)\b((?:password|passwd|secret|token|api[_-]?key)\w*\"?\s*[=:]\s*)\"?[^\s\",;]+"
+_NAMED_VALUE = (
+    r"(?i)\b((?:password|passwd|secret|token|api[_-]?key)\w*\"?(?:\s*[=:]\s*|\s+"
+    r"(?!(?:is|was|has|are|for|not|in|of|from|to|and|or|file|store|helper|expired|required|cannot|could|must)\b)))"
+    r"\"?[^\s\",;]+"
+)
 _USER_IN_URL = r"(?<=://)[^/\s@]+@"
 
 

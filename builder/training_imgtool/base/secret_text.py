@@ -66,6 +66,7 @@ _TOKENS_VALUE = r"[A-Za-z0-9_\-.=/+]{12,}\Z"  # a model's "[PAD]" and "</s>" are
 # Values that only name a secret's place (a path, a variable, a resource name, a URL), and switches.
 _POINTER = r"(?i)(?:[./~].*|\$.*|projects/.+|[a-z][a-z0-9+.-]*://.*|true|false|yes|no|none|null|[0-9]{1,6})\Z"
 _ASSIGNMENT = r"""(?<![\w.-])([\w.-]{1,99})\\?["']?\s{0,9}[:=]\s{0,9}\\?["']?(?=([^\s"',}\]\\]{1,200}))"""
+_PAIR = r"""(?<![\w.-])([\w.-]{1,99})=["']?([^\s"',}\]\\]{1,200})"""
 _WORD = r"(?P<word>passw(?:or)?d|passphrase|pwd|secret|credentials?|key|token|pass)"
 _PLAIN = _WORD + r"""["']?[ \t]{0,9}[:=][ \t]{0,9}["']?(?P<value>[^\s"',}\]]{1,200})"""
 _OF_TYPE = r"(?::[ \t]{0,9}\w{1,99}[ \t]{0,9})?"
@@ -97,7 +98,28 @@ _COMMANDS = tuple(
         r"\bhttp-basic\.\S{1,99}\s+\S{1,99}\s+VALUE",
     )
 )
-PATTERNS = repr((_SHAPES, _SECRETS_NAME, _TOKENS_VALUE, _POINTER, _PLAIN, _QUOTED, _PLACEHOLDER_URL, _PLACEHOLDER))
+_NAMED_PAIR = (  # of Kubernetes
+    r"""["']?name["']?[ \t]{0,9}:[ \t]{0,9}["']?([\w.-]{1,99})["']?,?\s{1,99}"""
+    r"""["']?value["']?[ \t]{0,9}:[ \t]{0,9}["']?([^\s"',}]{1,200})"""
+)
+_COOKIES = r"# (?:Netscape )?HTTP Cookie File"
+_CURL = rf"""\b(?:curl|wget)\b[^\n]{{0,200}}?\s(?:-[A-Za-z]{{0,9}}u|--user)[\s=]["']?([^\s:"'$<]{{1,99}}):({_VALUE})"""
+_LONGEST_TABLE, _MOST_ROWS = 1 << 14, 20
+PATTERNS = repr(
+    (
+        _NAMED_PAIR,
+        _COOKIES,
+        _CURL,
+        _SHAPES,
+        _SECRETS_NAME,
+        _TOKENS_VALUE,
+        _POINTER,
+        _PLAIN,
+        _QUOTED,
+        _PLACEHOLDER_URL,
+        _PLACEHOLDER,
+    )
+)
 _OPTION = r"--?([A-Za-z0-9][A-Za-z0-9_.-]*)\Z"
 
 
@@ -111,6 +133,18 @@ def detect_secret(text: str) -> str | None:
         ),
         None,
     )
+
+
+def mask_shapes(text: str, mask: str) -> str:
+    """Returns the text with `mask` in place of each credential in the format of a known kind, and of `NAME=VALUE`."""
+    for _, marks, shape in _SHAPES:
+        if "private key" not in shape.lower() and any(map(text.__contains__, marks.split())) and "://" not in marks:
+            text = re.sub(shape, mask, text)
+    for name, value in re.findall(_PAIR, text) if "=" in text else ():
+        plain = value.rstrip(":.")
+        if not plain.startswith(mask) and _names_secret(name.lstrip("-"), plain):
+            text = text.replace(f"{name}={plain}", f"{name}={mask}")
+    return text
 
 
 def detect_named_secret(name: str, value: str) -> str | None:
@@ -151,6 +185,9 @@ def detect_file_secret(text: str, *, settings: bool, code: bool) -> str | None:
     """
     if kind := detect_secret(re.sub(_PLACEHOLDER_URL, "@", text) if "://" in text else text):
         return kind
+    pairs = re.findall(_NAMED_PAIR, text) if "value" in text and (settings or code) else ()
+    if any(_names_secret(name, value) and not _is_placeholder(name, value) for name, value in pairs):
+        return "a secret by its name"
     pattern = _PLAIN if settings else _QUOTED if code else r"(?!)"
     for match in re.finditer(pattern, text.lower()):
         value = text[match.start("value") : match.end("value")]
@@ -159,6 +196,24 @@ def detect_file_secret(text: str, *, settings: bool, code: bool) -> str | None:
         if not _is_placeholder(name, value) and _names_secret(name, value):
             return "a secret by its name"
     return None
+
+
+def detect_table_secret(text: str) -> bool:
+    """Returns whether a text contains cookies, `curl -u USER:PASSWORD`, or a short table with a column of secrets."""
+    if re.match(_COOKIES, text) and re.search(r"(?m)^(?:#HttpOnly_)?[^#\s][^\t\n]*(?:\t[^\t\n]*){6}$", text):
+        return True
+    for user, password in re.findall(_CURL, text) if "curl" in text or "wget" in text else ():
+        if password != user and not _is_placeholder("password", password):
+            return True
+    head, *rows = text[:_LONGEST_TABLE].splitlines() or [""]
+    for separator in ",;\t" if len(text) < _LONGEST_TABLE else ():
+        names = [name.strip(" \"'").replace(" ", "_") for name in head.split(separator)]
+        for row in rows[:_MOST_ROWS] if len(names) > 1 else ():
+            for name, cell in zip(names, row.split(separator), strict=False):
+                value = cell.strip(" \"'")
+                if not _is_placeholder(name, value) and _names_secret(name, value):
+                    return True
+    return False
 
 
 def _is_placeholder(name: str, value: str) -> bool:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from training_imgtool.base.errors import UsageError
 from training_imgtool.base.gates import check_variables
+from training_imgtool.base.image_limits import MOST_SECONDS
 from training_imgtool.base.user_config import Given, read_user_config
 
 QUOTE = '"'
 VARIABLES = (
-    *("IMGTOOL_ATTESTATIONS", "IMGTOOL_BUILDER", "IMGTOOL_BUILDER_REGISTRIES", "IMGTOOL_CACHE"),
+    *("IMGTOOL_ATTESTATIONS", "IMGTOOL_BUILDER", "IMGTOOL_BUILDER_REGISTRIES", "IMGTOOL_CACHE", "IMGTOOL_CACHE_SIZE"),
     *("IMGTOOL_CA_FILE", "IMGTOOL_DEBIAN_MIRRORS", "IMGTOOL_DEBUG", "IMGTOOL_ENGINE"),
     *("IMGTOOL_INDEX_VARIABLES", "IMGTOOL_INSECURE_REGISTRIES", "IMGTOOL_LOCKED", "IMGTOOL_MIRRORS"),
     *("IMGTOOL_PROGRESS", "IMGTOOL_REGISTRY", "IMGTOOL_TORCH_INDEX"),
@@ -20,7 +22,7 @@ VARIABLES = (
 OTHER_CACHE = "IMGTOOL_CACHE chooses another folder, imgtool prune frees this one"
 LARGEST_SECRET = 500_000  # bytes; BuildKit's own limit (`session/secrets`)
 _WEB = ("http://", "https://")
-_TORCH_INDEX = "https://download.pytorch.org/whl"
+TORCH_INDEX = "https://download.pytorch.org/whl"
 _EXAMPLE = "http://archive.example.com/debian=http://mirror.example.com/debian"
 
 
@@ -69,6 +71,7 @@ class Settings:
     """The machine's settings. A setting does not change an image, so it is not part of a content key."""
 
     cache: Path
+    cache_size: int = 30 * 10**9  # IMGTOOL_CACHE_SIZE, bytes
     state: Path = Path("/nonexistent")  # XDG_STATE_HOME: for facts that imgtool cannot find out again
     registry: str | None = None  # IMGTOOL_REGISTRY
     mirrors: Mapping[str, str]  # IMGTOOL_MIRRORS (docker.io=127.0.0.1:5000,…): hosts to read bases from instead
@@ -82,7 +85,7 @@ class Settings:
     builder: str | None = None  # IMGTOOL_BUILDER: a builder of buildx
     builder_registries: Mapping[str, str] = field(default_factory=dict)  # IMGTOOL_BUILDER_REGISTRIES, as the builder
     # reaches them: docker.io=mirror.internal:5000, 127.0.0.1:5000=http://registry.internal:5000
-    build_indexes: str = _TORCH_INDEX  # IMGTOOL_TORCH_INDEX: the URL of the indexes for builds, URL/cpu, URL/cu126, …
+    build_indexes: str = TORCH_INDEX  # IMGTOOL_TORCH_INDEX: the URL of the indexes for builds, URL/cpu, URL/cu126, …
     secrets: tuple[SecretSource, ...] = ()  # --secret
     proxies: Mapping[str, str]  # http, https, no from *_PROXY
     attestations: bool = True  # IMGTOOL_ATTESTATIONS: attach a bill of materials and the provenance to images
@@ -126,6 +129,7 @@ def _read(environ: Mapping[str, str]) -> Settings:
     config = environ.get("DOCKER_CONFIG")
     return Settings(
         cache=Path(cache),
+        cache_size=_size(environ.get("IMGTOOL_CACHE_SIZE") or "30G"),
         state=Path(environ.get("XDG_STATE_HOME") or home / ".local/state") / "imgtool",
         registry=environ.get("IMGTOOL_REGISTRY") or None,
         mirrors=_mirrors(environ, "IMGTOOL_MIRRORS"),
@@ -143,7 +147,7 @@ def _read(environ: Mapping[str, str]) -> Settings:
         docker_context=environ.get("DOCKER_CONTEXT") or None,
         builder=environ.get("IMGTOOL_BUILDER") or None,
         builder_registries=_hosts(environ, "IMGTOOL_BUILDER_REGISTRIES"),
-        build_indexes=_torch_index(environ.get("IMGTOOL_TORCH_INDEX") or _TORCH_INDEX),
+        build_indexes=_torch_index(environ.get("IMGTOOL_TORCH_INDEX") or TORCH_INDEX),
         proxies=_proxies(environ),
         attestations=_switch("IMGTOOL_ATTESTATIONS", environ),
         source_date_epoch=_epoch(environ.get("SOURCE_DATE_EPOCH")),
@@ -185,7 +189,7 @@ def _pairs(
 
 def _torch_index(url: str) -> str:
     if not url.startswith((*_WEB, "file://")):
-        hint = f"the URL of a folder with one index for each build, such as {_TORCH_INDEX}"
+        hint = f"the URL of a folder with one index for each build, such as {TORCH_INDEX}"
         raise UsageError(f"IMGTOOL_TORCH_INDEX: {url[:40]!r} is not a URL", hint=hint)
     return url.rstrip("/")
 
@@ -203,9 +207,17 @@ def _switch(name: str, environ: Mapping[str, str]) -> bool:
     return text.lower() in {"on", "1", "true", "yes"}
 
 
+def _size(text: str) -> int:
+    match = re.fullmatch(r"([1-9][0-9]{0,5})([MGT])B?", text)
+    if match is None:
+        raise UsageError(f"IMGTOOL_CACHE_SIZE: {text[:40]!r} is not a size", hint="for example 30G or 500M")
+    return int(match[1]) * {"M": 10**6, "G": 10**9, "T": 10**12}[match[2]]
+
+
 def _epoch(text: str | None) -> int:
     if not text:
         return 0
-    if not (text.isascii() and text.isdigit() and len(text) <= 11):  # 11 digits can express any date of a tar header
-        raise UsageError(f"SOURCE_DATE_EPOCH: {text[:40]!r} is not a number of seconds since 1970")
+    if not (text.isascii() and text.isdigit() and len(text) <= 11 and int(text) <= MOST_SECONDS):
+        message = f"SOURCE_DATE_EPOCH: {text[:40]!r} is not a number of seconds since 1970"
+        raise UsageError(f"{message}, at most {MOST_SECONDS}")
     return int(text)

@@ -13,7 +13,8 @@ from training_imgtool.base.errors import LocalFileError, UsageError
 
 _PATHS = ("ca_file", "cache")
 _TABLES = ("mirrors", "debian_mirrors", "builder_registries")
-KEYS = ("registry", "builder", "engine", "progress", "torch_index", *_PATHS, "insecure_registries", *_TABLES)
+_TEXTS = ("registry", "builder", "cache_size", "engine", "progress", "torch_index")
+KEYS = (*_TEXTS, *_PATHS, "insecure_registries", *_TABLES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_imgtool.base.errors import LocalFileError, NeedsEngineError, VerificationError
+from training_imgtool.base.errors import InputError, LocalFileError, NeedsEngineError, VerificationError
+from training_imgtool.base.image_limits import find_path_fault
 from training_imgtool.base.inflate import crc32, inflate_errors, make_inflater
 
-_UNSAFE = re.compile(r"(?:^|/)\.wh\.|[\x00-\x1f\x7f]")  # a layer with `.wh.x` deletes x from the layers below
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f]")
 _UTF8 = 0x800
 _LOCAL_HEADER = 30  # bytes of a local header before the name (APPNOTE 4.3.7)
 _SIGNATURE = b"PK\x03\x04"
@@ -89,11 +90,11 @@ def open_wheel(path: Path, sha256: str) -> WheelFile:
 
 
 def _read_member(path: Path, info: zipfile.ZipInfo) -> Member:
-    if _UNSAFE.search(info.filename):
-        message = f"{path.name}: {info.filename!r} is not a name that a file in an image can have"
-        raise VerificationError(
-            message, hint="use another version of the package, and report the fault to the package's publishers"
-        )
+    fault = find_path_fault(info.filename)
+    if fault or _UNSAFE.search(info.filename):
+        message = f"{path.name}: {info.filename[:80]!r} is not a name that a file in an image can have"
+        hint = "use another version of the package, and report the fault to the package's publishers"
+        raise InputError(f"{message}: {fault}" if fault else message, hint=hint)
     if info.flag_bits & (_ENCRYPTED | _PATCHED) or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NeedsEngineError(
             f"{path.name}: {info.filename} is encrypted or compressed with method {info.compress_type}"

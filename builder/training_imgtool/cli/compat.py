@@ -15,14 +15,16 @@ from training_imgtool.model.frameworks import FRAMEWORKS
 
 def compat(
     name: Annotated[
-        str | None, typer.Argument(metavar="[FRAMEWORK|RELEASE]", help="tensorflow, jax, or a TensorFlow release.")
+        str | None,
+        typer.Argument(metavar="[FRAMEWORK|RELEASE]", help="tensorflow, jax, torch or a TensorFlow release."),
     ] = None,
     release: Annotated[str | None, typer.Argument(metavar="[RELEASE]", help="A release of the framework.")] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Print the version matrix. The matrix lists Python, CUDA, cuDNN, base images and sources per TensorFlow release.
 
-    `imgtool compat jax` prints the newest JAX releases on the package index, and the Pythons that they support.
+    `imgtool compat jax` prints the newest JAX releases on the package index, and the Pythons that they support;
+    `imgtool compat torch` does so for PyTorch.
     """
     from training_imgtool.resolve.frameworks import rules_of
 

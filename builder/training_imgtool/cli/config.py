@@ -50,7 +50,7 @@ def config(
     """Write the job file for the current images. Push them first, or give --push."""
     from training_imgtool.app import config
 
-    request = config.Request(
+    request = config.JobRequest(
         target=target,
         job_id=job_id,
         form=_format(output_format),

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from training_imgtool.base.errors import VerificationError
+from training_imgtool.base.errors import UsageError, VerificationError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_error, emit_note
+from training_imgtool.model.frameworks import JAX
 from training_imgtool.model.spec import Accelerator
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ def init(
     release: Annotated[
         str | None,
         typer.Option("--tensorflow", metavar="VERSION", help="TensorFlow's release [default: the project's]."),
+    ] = None,
+    jax: Annotated[
+        str | None, typer.Option("--jax", metavar="VERSION", help="JAX's release, instead of TensorFlow's.")
     ] = None,
     accelerator: Annotated[Accelerator | None, typer.Option(metavar="NAME", help="Run on cpu, gpu or tpu.")] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="The images' name [default: the project's].")] = None,
@@ -48,12 +52,15 @@ def init(
     from training_imgtool.app.init import write_starter
     from training_imgtool.app.init_try import adopt
 
+    if release and jax:
+        raise UsageError("an image has either TensorFlow or JAX", hint="leave out --tensorflow or --jax")
     with open_machine(progress) as machine:
         propose = partial(
             write_starter,
             folder,
             name=name,
-            release=release,
+            framework=JAX.key if jax else None,
+            release=jax or release,
             accelerator=accelerator,
             settings=machine.settings,
         )

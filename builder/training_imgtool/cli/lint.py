@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -44,7 +45,7 @@ def lint(
     if re.search(rf"(?m)^(?:{'|'.join(FRAMEWORKS)}):\s", text):
         hint = f"imgtool show {name} checks it; imgtool config {name} -o FILE makes its job file"
         raise InputError(f"{name} is a spec, not a job file", hint=hint)
-    answer = _ask_slurm(text)
+    answer = _ask_slurm(text) if "#SBATCH" in text else _ask_compose(text, file.parent)
     messages = judge(text, name, allow_unknown=allow_unknown, region=region, strict=strict, answer=answer)
     wrong = any(message.severity is Severity.ERROR for message in messages)
     text = "".join(f"{message}\n" + (f"  {message.hint}\n" if message.hint else "") for message in messages)
@@ -55,7 +56,7 @@ def lint(
 
 def _ask_slurm(text: str) -> str | None:
     """Returns why Slurm refuses a batch script; empty if Slurm accepts it, None if Slurm does not answer."""
-    if "#SBATCH" not in text or not shutil.which("sbatch"):
+    if not shutil.which("sbatch"):
         return None
     command = ["sbatch", "--test-only"]
     try:
@@ -67,3 +68,17 @@ def _ask_slurm(text: str) -> str | None:
         return ""
     is_away = any(words in done.stderr.lower() for words in ("unable to contact", "slurm.conf", "configuration file"))
     return None if is_away or not said else said[0]
+
+
+def _ask_compose(text: str, folder: Path) -> str | None:
+    """Returns why Docker Compose refuses a file; empty if Compose accepts it, None if there is no Compose."""
+    programs = (["docker", "compose"], ["docker-compose"]) if re.search(r"(?m)^services:", text) else ()
+    for program in (each for each in programs if shutil.which(each[0])):
+        with contextlib.suppress(subprocess.SubprocessError):
+            subprocess.run([*program, "version"], capture_output=True, check=True, timeout=_PATIENCE)
+            command = [*program, "--project-directory", str(folder), "--file", "-", "config", "--quiet"]
+            done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=_PATIENCE)
+            said = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("time=")]
+            unset = " (variables of the file are not set here)" if "variable is not set" in done.stderr else ""
+            return "" if not done.returncode else (" ".join(said) or f"exit code {done.returncode}") + unset
+    return None

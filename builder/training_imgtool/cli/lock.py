@@ -23,6 +23,10 @@ def lock(
         list[str] | None,
         typer.Option("--upgrade-package", "-P", metavar="NAME", help="Upgrade only this package; repeatable."),
     ] = None,
+    upgrade_base: Annotated[
+        bool,
+        typer.Option("--upgrade-base", help="Take the base images' current digests, and leave the Python packages."),
+    ] = False,
     locked: opt.Locked = False,
     no_check: opt.NoCheck = False,
     progress: opt.ProgressMode = "auto",
@@ -34,6 +38,9 @@ def lock(
     from training_imgtool.resolve.lock.carry_over import Renewal
 
     renewal = Renewal(upgrade, frozenset(map(normalise_name, upgrade_package or ())))
+    if upgrade_base and renewal:
+        raise UsageError("--upgrade-base leaves the packages, and --upgrade upgrades them", hint="give one of them")
+    renewal = Renewal(bases=True) if upgrade_base else renewal
     if locked and renewal:
         raise UsageError("--locked forbids writing the lock, and --upgrade writes it", hint="give one of them")
     with open_machine(progress) as machine:
@@ -54,6 +61,10 @@ def lock(
     ]
     for base, answer in made.moved.items():
         emit_note(f"{base}: {answer}; keep a copy of the base, which the lock names by digest")
+    bases = [
+        {"base": move.base, "platform": move.platform, "was": move.was, "now": move.now, "state": move.state}
+        for move in made.bases
+    ]
     names = list(map(str, made.paths))
     text = "".join(
         (f"{row['platform']} " if len(names) > 1 else "")
@@ -61,4 +72,6 @@ def lock(
         f"{row['wheels']} wheels {row['bytes']} bytes\n"
         for row in rows
     )
-    emit_result({"ok": True, "lock": names[0], "locks": names, "variants": rows}, text, as_json=as_json)
+    text += "".join(f"{row['state']} {row['platform']} {row['base']} {row['was']} {row['now']}\n" for row in bases)
+    result = {"ok": True, "lock": names[0], "locks": names, "variants": rows, "bases": bases}
+    emit_result(result, text, as_json=as_json)

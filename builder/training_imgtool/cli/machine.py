@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
+from training_imgtool.app.prune import bound_cache
 from training_imgtool.base.progress import Progress
 from training_imgtool.base.settings import Settings
 from training_imgtool.cli.output import emit_note
@@ -35,5 +36,5 @@ def open_machine(mode: str, own: Settings | None = None) -> Iterator[Machine]:
     from training_imgtool.oci.machine import Machine
 
     own = own or settings()
-    with progress(mode) as view, Machine.open(own, view) as machine:
+    with bound_cache(own.cache, own.cache_size), progress(mode) as view, Machine.open(own, view) as machine:
         yield machine

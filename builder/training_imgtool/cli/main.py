@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 
+from training_imgtool.base.hidden import HidingStream
 from training_imgtool.base.signals import Cancelled, end_children, handle_signals
 from training_imgtool.cli import app
 from training_imgtool.cli.output import ReaderGone, open_missing_streams, report_error, report_stop
@@ -20,6 +21,7 @@ def main() -> None:
     os.umask(0o022)
     gc.set_threshold(100_000)  # with Python's 700 the search for garbage takes a fifth of a build of many files
     open_missing_streams()
+    sys.stderr = HidingStream(sys.stderr)
     _exit(_run(sys.argv[1:]))
 
 

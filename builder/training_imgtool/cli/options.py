@@ -100,6 +100,15 @@ class Verb(typer.core.TyperCommand):
 
 
 Spec = Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="The spec, such as image.yaml, or its folder.")]
+Accept = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept",
+        metavar="WHAT",
+        help="Accept that a check is impossible here: bytecode, engine, gone, attached or version.",
+        autocompletion=lambda: ["bytecode", "engine", "gone", "attached", "version"],
+    ),
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Use VALUE for KEY of the spec; repeatable."),
@@ -125,7 +134,7 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME",
-        help="What builds the images: auto, buildx or direct.",
+        help="Choose the builder: direct, buildx, or auto (buildx only for what imgtool cannot make).",
         autocompletion=lambda: ["auto", "buildx", "direct"],
     ),
 ]

@@ -22,6 +22,7 @@ from training_imgtool.base.errors import (
     UsageError,
     of_exception,
 )
+from training_imgtool.base.hidden import hide_secrets
 from training_imgtool.base.sanitize import sanitize_lines
 from training_imgtool.base.version import SCHEMA
 
@@ -171,12 +172,17 @@ def error_data(failure: ImgtoolError) -> dict[str, Any]:
     fields = tuple(error for error in fields if isinstance(error, FieldError))
     return {
         "code": failure.exit_code,
-        "message": str(failure),
+        "message": hide_secrets(str(failure)),
         "retryable": failure.retryable,
-        "hint": failure.hint or next((error.hint for error in fields if error.hint), None),
-        "details": list(failure.details),
+        "hint": hide_secrets(failure.hint or next((error.hint for error in fields if error.hint), "")) or None,
+        "details": list(map(hide_secrets, failure.details)),
         "fields": [
-            {"field": error.field, "location": error.location, "message": error.message, "hint": error.hint}
+            {
+                "field": error.field,
+                "location": error.location,
+                "message": hide_secrets(error.message),
+                "hint": error.hint and hide_secrets(error.hint),
+            }
             for error in fields
         ],
     }

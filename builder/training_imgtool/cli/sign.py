@@ -8,7 +8,7 @@ import typer
 
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
-from training_imgtool.cli.output import emit_result
+from training_imgtool.cli.output import emit_note, emit_result
 
 
 def sign(
@@ -21,16 +21,22 @@ def sign(
     roles: opt.Roles = None,
     registry: opt.Registry = None,
     locked: opt.Locked = False,
+    accept: opt.Accept = None,
     unproven: Annotated[bool, typer.Option("--unproven", help="Sign the images without verifying them first.")] = False,
     progress: opt.ProgressMode = "auto",
     as_json: opt.Json = False,
 ) -> None:
     """Verify the images, and sign them with cosign."""
     from training_imgtool.app.signatures import find_proven
+    from training_imgtool.verify.findings import read_accepted
 
     choice = opt.read_choice(spec, changes, registry, locked=locked)
     with open_machine(progress) as machine:
-        images, sign_images = find_proven(choice, key, machine, roles=tuple(roles or ()), unproven=unproven)
+        images, sign_images, accepted = find_proven(
+            choice, key, machine, roles=tuple(roles or ()), unproven=unproven, accept=read_accepted(accept or ())
+        )
+    for line in accepted:
+        emit_note(f"warning: accepted: {line}")
     sign_images(tuple(dict.fromkeys(image for _, image in images)))  # with the terminal: cosign may ask for a password
     named = dict(images)  # of an image for several platforms, its index
     rows = [{"role": str(role), "reference": str(ref)} for role, ref in named.items()]

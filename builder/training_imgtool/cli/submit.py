@@ -40,11 +40,11 @@ def submit(
 ) -> None:
     """Submit the job to its service, once per set of inputs."""
     from training_imgtool.app import submit as jobs
-    from training_imgtool.app.config import Request
+    from training_imgtool.app.config import JobRequest
 
     _one_of("--status, --logs, --cancel, --wait, --dry-run", status, logs, cancel, wait, dry_run)
     _one_of("--logs, --cancel, --json", logs, cancel, as_json)
-    request = Request(
+    request = JobRequest(
         target=target,
         job_id=job_id,
         allow_unknown=allow_unknown,

@@ -19,15 +19,7 @@ def verify(
     changes: opt.Changes = None,
     roles: opt.Roles = None,
     registry: opt.Registry = None,
-    accept: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--accept",
-            metavar="WHAT",
-            help="Accept that a check is impossible here: bytecode, engine, gone or attached.",
-            autocompletion=lambda: ["bytecode", "engine", "gone", "attached"],
-        ),
-    ] = None,
+    accept: opt.Accept = None,
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Also import the framework and the trainer in a container.")
     ] = False,

@@ -226,6 +226,10 @@ def _misfits(spec: ImageSpec, target: Target) -> Iterator[FieldError]:
     for key, hint in _REFUSED.items():
         if getattr(spec.job, key) and key not in target.row.job:
             yield FieldError(f"{target} has none", field=f"job.{key}", hint=hint)
+    runtime = target.row.runtime
+    if spec.compression == "zstd" and runtime.zstd is False and not runtime.is_old:
+        hint = "write `compression: gzip`, which every runtime reads, and push again"
+        yield FieldError(str(runtime.problem), field="compression", hint=hint)
     own, kinds = target.row.framework, {spec.accelerator_of(role) for role in replicas(spec)}
     if own not in {"", spec.framework.key} and Accelerator.TPU in kinds:
         message = f"{target} prepares TPUs for {FRAMEWORKS[own].title} alone"

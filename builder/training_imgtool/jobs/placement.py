@@ -3,7 +3,7 @@
 Google's names (NVIDIA_L4, TPU_V6E, SPOT) choose nodes by GKE's labels. A GPU's name in NVIDIA's own label (NVIDIA-L4)
 chooses nodes by that label, on any cluster with GPU feature discovery. `any` allows every type.
 
-Sources: GKE's pages "About GPUs", "Spot VMs", "Consuming reserved zonal resources".
+Sources: GKE's pages "About GPUs", "Spot VMs", "Consuming reserved zonal resources", "Arm workloads on GKE".
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from training_imgtool.model.spec import Accelerator, ImageSpec, Role, Tpu
 
 GPU = "nvidia.com/gpu"
 NODE_POOL = "cloud.google.com/gke-nodepool"
+_ARCHITECTURE = "kubernetes.io/arch"
 _CAPACITY = {
     "SPOT": "cloud.google.com/gke-spot",
     "LOW_COST": "cloud.google.com/gke-spot",
@@ -56,7 +57,7 @@ def limits(spec: ImageSpec, role: Role) -> Document:
 def selector(spec: ImageSpec, role: Role) -> dict[str, str]:
     """Returns the node selector. Labels in the spec take precedence."""
     of_role, times, found = spec.roles[role], spec.job.scheduling, slice_of(spec, role)
-    chosen: dict[str, str] = {}
+    chosen = {_ARCHITECTURE: "arm64"} if spec.platform == "linux/arm64" else {}
     if of_role.gpus and not of_role.node_selector:
         chosen |= gpu_label(of_role.gpus.type)
     if found:
@@ -75,6 +76,8 @@ def tolerations(spec: ImageSpec, role: Role) -> list[Document]:
     made: list[Document] = [{"key": device, "operator": "Exists"} for device in limits(spec, role)]
     if times and times.strategy in _CAPACITY:
         made.append({"key": _CAPACITY[times.strategy], "operator": "Equal", "value": "true", "effect": "NoSchedule"})
+    if spec.platform == "linux/arm64":  # GKE taints its nodes with Arm processors
+        made.append({"key": _ARCHITECTURE, "operator": "Equal", "value": "arm64", "effect": "NoSchedule"})
     own = {item.key for item in spec.roles[role].tolerations}
     return [item for item in made if item["key"] not in own]
 

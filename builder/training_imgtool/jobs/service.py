@@ -20,11 +20,13 @@ _BOILERPLATE = re.compile(  # lines of gcloud and kubectl that do not explain th
     r"|E\d{4} .*memcache|Using endpoint"
 )
 _KINDS: tuple[tuple[str, type[ImgtoolError]], ...] = (  # for a second try, for a login; the input causes all others
+    (r"exceeded quota:|denied the request", InputError),  # with 403, and no login helps
     (
         (
             r"connection (?:refused|reset)|resolve|name or service not known|no such host|timed out|deadline exceeded"
             r"|unreachable|unable to contact|unable to handle|temporar|unavailable|cannot connect to the docker daemon"
-            r"|resource_exhausted|too many requests|\b(?:429|50[0234])\b|handshake|unexpected EOF"
+            r"|resource_exhausted|too ?many ?requests|\b(?:429|50[0234])\b|handshake|\bEOF\b|internal ?error"
+            r"|failed calling webhook|no endpoints available|server is currently|etcdserver"
         ),
         TemporaryError,
     ),
@@ -143,6 +145,8 @@ def program_error(argv: Argv, code: int, said: str) -> ImgtoolError:
     text = "\n".join((cause, *more))
     kind = next((kind for pattern, kind in _KINDS if re.search(pattern, text, re.IGNORECASE)), InputError)
     hint = "log in with that program, or choose another of its accounts" if kind is CredentialsError else None
+    if kind is InputError and "quota" in text.lower():
+        hint = "ask for less, or wait until other jobs have ended"
     return kind(f"{argv[0]} ended with {code}: {cause}", hint=hint, details=tuple(more))
 
 

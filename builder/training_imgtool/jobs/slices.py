@@ -43,6 +43,11 @@ def read_labels() -> Mapping[str, Any]:
     return table
 
 
+def list_accelerators() -> frozenset[str]:
+    """Returns GKE's names of TPUs, with those that no spec can have."""
+    return frozenset((*read_labels(), *read_table("machines/tpus.yaml")["others"]))
+
+
 def list_machines() -> frozenset[str]:
     """Returns the machine types that the table knows."""
     return frozenset(read_table("machines/tpus.yaml")["machines"])

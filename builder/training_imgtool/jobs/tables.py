@@ -39,7 +39,7 @@ def machines(*, allow_unknown: bool) -> Machines:
 
 
 def nearest(value: str, choices: Iterable[str]) -> str | None:
-    """Makes the hint `did you mean X?` with the closest choice: for NVIDIA_L4, NVIDIA_TESLA_L4 and not a T4."""
+    """Makes the hint `did you mean X?` with the closest choice: NVIDIA_L4 is like NVIDIA_TESLA_L4, not like a T4."""
     names = list(choices)
     last = value.rpartition("_")[2]
     same_end = [name for name in names if "_" in name and name.rpartition("_")[2] == last]

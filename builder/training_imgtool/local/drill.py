@@ -45,6 +45,7 @@ class Strike:
     kill: Kill
     grace: float
     disposition: Disposition | None
+    alone: bool = True  # no other replica runs
     at: float = field(default_factory=time.monotonic)
     wall: float = field(default_factory=time.time)
     killed: bool = False
@@ -59,6 +60,7 @@ class Strike:
             disposition=self.disposition,
             ended_after=max(0.0, ended - self.at),
             killed=self.killed and exit_code == _KILLED,  # else the program ended just before SIGKILL
+            alone=self.alone,
             saved=checkpoint if new and self.disposition is not Disposition.DEFAULT else None,  # SIGTERM ended it
         )
 
@@ -122,7 +124,6 @@ def complete(
         preemption,
         checkpoint_step=step,
         unit=next((count.unit for count in (*before, *after)), ""),
-        first=before[0].number if before else None,
         signalled=next((count.number for count in reversed(before) if count.at <= signalled), None),
         last=before[-1].number if before else None,
         next=after[0].number if after else None,

@@ -28,6 +28,7 @@ class Handling(StrEnum):
     """How a program handled its preemption."""
 
     SAVES = "saves"
+    MAY_SAVE = "a replica saves"
     UNSAVED = "handles SIGTERM without a checkpoint"
     TOO_SLOW = "too slow"
     IGNORES = "ignores SIGTERM"
@@ -45,9 +46,9 @@ class Preemption:
         ended_after: seconds from SIGTERM to the container's end.
         killed: whether the program was still running at the end of the grace period.
         saved: the checkpoint that is newer than SIGTERM.
+        alone: whether no other replica ran at SIGTERM, which could have written `saved`.
         checkpoint_step: the step in the newest checkpoint at the container's end; None if it has none.
         unit: the unit of `last` and `next`, `step` or `epoch`; empty if the output has neither.
-        first: the first number that was printed.
         signalled: the last number that was printed before SIGTERM.
         last: the last number that was printed before the new container started.
         next: the first number that was printed after `last`.
@@ -60,9 +61,9 @@ class Preemption:
     ended_after: float
     killed: bool
     saved: Checkpoint | None
+    alone: bool = True
     checkpoint_step: int | None = None
     unit: str = ""
-    first: int | None = None
     signalled: int | None = None
     last: int | None = None
     next: int | None = None
@@ -79,7 +80,7 @@ class Preemption:
         if self.killed:
             return Handling.TOO_SLOW
         if self.saved is not None:
-            return Handling.SAVES
+            return Handling.SAVES if self.alone else Handling.MAY_SAVE
         return Handling.UNKNOWN if self.disposition is None else Handling.UNSAVED
 
     @property
@@ -95,11 +96,6 @@ class Preemption:
         further = self.unit == "step" and self.last <= (self.checkpoint_step or 0) < self.last + every
         last = self.checkpoint_step if further and self.checkpoint_step else self.last
         return max(0, last - max(self.next - every, min(self.next, 1) - 1))
-
-    @property
-    def began_again(self) -> bool:
-        """Whether the program printed its first steps or epochs again, as if there had been no training before."""
-        return self.first is not None and self.next is not None and self.next <= self.first < (self.last or 0)
 
     @property
     def continued(self) -> bool:
@@ -147,13 +143,16 @@ def read_step(output: bytes) -> int | None:
 
 
 def describe(preemption: Preemption, exit_code: int) -> str:
-    """Describes how the program handled the preemption, for the end of a sentence."""
+    """Describes how the program handled the preemption; the text continues a sentence of the summary."""
     new = f"{preemption.saved.path if preemption.saved else 'no checkpoint'} is newer than SIGTERM"
+    if preemption.saved and not preemption.alone:
+        new += " (which replica wrote it, imgtool cannot tell)"
     ended = f"it ended {preemption.ended_after:.1f} s after SIGTERM with exit code {exit_code}"
     if preemption.killed:
         ended = f"SIGKILL ended it after the {preemption.grace:g} s of grace"
     texts = {
         Handling.SAVES: f"saves: {new}, and {ended}",
+        Handling.MAY_SAVE: f"handles SIGTERM: {new}, and {ended}",
         Handling.UNSAVED: f"handles SIGTERM, but {new}: {ended}",
         Handling.TOO_SLOW: f"too slow: {new}, {'but' if preemption.saved else 'and'} {ended}",
         Handling.IGNORES: f"ignores SIGTERM: {ended}",

@@ -85,6 +85,12 @@ def split_counts(counts: Sequence[Count], back: float) -> tuple[list[Count], lis
     return [], []
 
 
+def begins_again(counts: Sequence[Count], back: float) -> bool:
+    """Tells whether the counts after the time `back` start as low as the first ones, as if nothing had been trained."""
+    before, after = split_counts(counts, back)
+    return bool(before and after) and after[0].number <= before[0].number < before[-1].number
+
+
 def widest_gap(*runs: Sequence[Count]) -> int | None:
     """Returns the largest increase between two successive counts of a run; None if no count increases."""
     gaps = (later.number - one.number for run in runs for one, later in pairwise(run))

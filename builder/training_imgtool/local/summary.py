@@ -77,6 +77,7 @@ class DeathResult:
         back_after: seconds until the replica ran again; None if it never did.
         checkpoint: the newest checkpoint at that moment.
         preemption: the result of --preempt.
+        began_again: whether the program printed its first steps or epochs again after it.
     """
 
     name: str
@@ -87,6 +88,7 @@ class DeathResult:
     back_after: float | None
     checkpoint: Checkpoint | None
     preemption: Preemption | None = None
+    began_again: bool = False
 
     @property
     def what(self) -> str:
@@ -164,9 +166,16 @@ def describe_end(summary: Summary) -> str:
     """Describes how the run ended, in a few words."""
     if summary.failure:
         return f"failed: {summary.failure.message}"
+    if again := _find_again(summary):
+        return f"training began again from the start after {again.name} {again.what}"
     kept = kept_of(summary)
     here = " here" if kept is Kept.NOTHING and _list_urls(summary) else ""
     return f"succeeded{', without its rehearsal' if summary.missed else ''}{_KEPT[kept]}{here}"
+
+
+def _find_again(summary: Summary) -> DeathResult | None:
+    """Returns the first rehearsed death after which training began again from the start."""
+    return next((death for death in summary.deaths if death.rehearsed and death.began_again), None)
 
 
 def failure_of(death: DeathResult, ended: Ended | None, share: Share, last_lines: tuple[str, ...]) -> Failure:
@@ -188,6 +197,11 @@ def failure_of(death: DeathResult, ended: Ended | None, share: Share, last_lines
 def error_of(summary: Summary) -> VerificationError | None:
     """Returns an error if the run failed or a requested death did not happen; otherwise None."""
     failure = summary.failure
+    if failure is None and (again := _find_again(summary)):
+        hint = "let the program read its newest checkpoint when it starts"
+        if again.checkpoint is None:
+            hint = "it had no checkpoint then: set a later time in the option, or let the program save more often"
+        return VerificationError(describe_end(summary), hint=hint)
     if failure is None:
         if not summary.missed:
             return None
@@ -356,7 +370,7 @@ def _death_lines(death: DeathResult, summary: Summary) -> Iterator[str]:
         yield f"  {describe_loss(death.preemption)}"
     if death.back_after is not None:
         went_on = "training went on" if _went_on(death, summary) else "training did not end well"
-        if death.preemption and death.preemption.began_again:
+        if death.began_again:
             went_on = "training began again from the start"
         elif death.checkpoint is None and summary.checkpoint is None:
             yield "  without a checkpoint, imgtool cannot tell whether training resumed"
@@ -374,8 +388,8 @@ def _describe_effect(death: DeathResult) -> str:
 
 
 def _went_on(death: DeathResult, summary: Summary) -> bool:
-    """Returns whether the replica ran again and the chief then ended with 0."""
-    return death.back_after is not None and summary.failure is None
+    """Returns whether the replica ran again, not from the start, and the chief then ended with 0."""
+    return death.back_after is not None and not death.began_again and summary.failure is None
 
 
 def _name_of(kill: Kill) -> str:

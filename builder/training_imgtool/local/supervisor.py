@@ -22,7 +22,7 @@ from training_imgtool.local.owner import remove_all
 from training_imgtool.local.rehearsal import PREEMPTED, Action, Death, Kill, grace_of, judge
 from training_imgtool.local.replicas import JOB_DIR
 from training_imgtool.local.results import choose_lost, list_written, take_snapshot
-from training_imgtool.local.steps import StepReader
+from training_imgtool.local.steps import StepReader, begins_again
 from training_imgtool.local.summary import DeathResult, Failure, ReplicaResult, State, Summary, failure_of
 from training_imgtool.make.engines.docker.containers import Ended, RefusedError
 
@@ -117,7 +117,7 @@ class Supervisor:
                 self._stop_all()
                 ended = time.monotonic()
                 self._conclude()
-                self._complete_preemptions()
+                self._complete_deaths()
             finally:
                 self._over.set()
                 self._remove_all()
@@ -268,7 +268,7 @@ class Supervisor:
             return
         grace = grace_of(self._ready.cluster.service, kill, self._ready.spec.job.grace_period)
         known = self._inspector.ask_disposition(live.container_id, live.replica) if kill.preempted else None
-        live.strike = strike = Strike(kill, grace, known)
+        live.strike = strike = Strike(kill, grace, known, alone=self._is_alone(live))
         self._missed.remove(kill)
         self._progress(Note(f"{live.name} {describe_start(strike)}"))
         if kill.preempted:
@@ -278,23 +278,27 @@ class Supervisor:
         else:
             self._containers.signal(live.container_id, "SIGKILL")
 
+    def _is_alone(self, live: _Live) -> bool:
+        return not any(other.running for other in self._live.values() if other is not live)
+
     def _end_grace(self, live: _Live, strike: Strike, attempt: int) -> None:
         if not self._over.wait(strike.grace) and live.running and live.attempt == attempt:
             strike.killed = True
             with suppress(ImgtoolError):
                 self._containers.signal(live.container_id, "SIGKILL")
 
-    def _complete_preemptions(self) -> None:
-        """Records in each preemption how much the program trained twice, according to its output."""
+    def _complete_deaths(self) -> None:
+        """Records whether training began again, and how much a preempted program trained twice, by their output."""
         chief = self._ready.cluster.chief.name
         for number, death in enumerate(self._deaths):
+            counts = self._steps.counts_of(death.name) or self._steps.counts_of(chief)
+            ended = self._began + death.at
+            back = float("inf") if death.back_after is None else ended + death.back_after
+            self._deaths[number] = replace(death, began_again=begins_again(counts, back))
             if death.preemption:
-                counts = self._steps.counts_of(death.name) or self._steps.counts_of(chief)
-                ended = self._began + death.at
-                back = float("inf") if death.back_after is None else ended + death.back_after
                 times = (ended - death.preemption.ended_after, back)
                 whole = complete(death.preemption, counts, times, self._inspector.step_of(number))
-                self._deaths[number] = replace(death, preemption=whole)
+                self._deaths[number] = replace(self._deaths[number], preemption=whole)
         self._deaths.sort(key=lambda death: death.at)
 
     def _restart(self, live: _Live) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from training_imgtool.base.threads import SingleFlight
 from training_imgtool.make.request import BuildRun
 from training_imgtool.make.run_wheels import check_closed, open_wheel_store
-from training_imgtool.model.recipe.recipe import SYSTEM, Stage
+from training_imgtool.model.recipe.recipe import PACKAGES, SYSTEM, Stage
 from training_imgtool.oci.direct.build import ParentImage, PlannedStages, build_image, plan_stages
 from training_imgtool.oci.direct.debian_layer import DebianLayer
 from training_imgtool.oci.image import image_config
@@ -68,7 +68,9 @@ class DirectBuilder:
 
     def plan(self, image: RoleImage, parent: ParentImage, stages: tuple[Stage, ...], cache: LayerCache) -> Appending:
         """Plans stages on a parent image; raises NeedsEngineError if only an engine can execute the stages there."""
-        debian = self.open_debian(image, cache) if any(stage.name == SYSTEM for stage in stages) else None
+        is_here = any(stage.name in {SYSTEM, PACKAGES} for stage in stages)
+        locked = image.recipe.debian
+        debian = self.open_debian(image, cache) if is_here and locked is not None and not locked.engine else None
         planned = plan_stages(image.recipe, stages, parent, debian)
         return Appending(image=image, parent=parent, planned=planned, debian=debian, cache=cache)
 
@@ -102,6 +104,7 @@ class DirectBuilder:
             ready=partial(self._send_layer, subject),
             expect=wheels.expect,
             contexts=self._context_layers,
+            library=appending.parent.library,
         )
         try:
             recipe, planned = appending.image.recipe, appending.planned

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -20,7 +21,7 @@ from training_imgtool.base.progress import Done, Note, Outcome, Planned, Step
 from training_imgtool.base.reference import Digest, Tag
 from training_imgtool.make.direct_builder import Appending, DirectBuilder
 from training_imgtool.make.request import BuildRun, missing_push
-from training_imgtool.model.recipe.recipe import PACKAGES, RUN, SETUP, Stage
+from training_imgtool.model.recipe.recipe import PACKAGES, RUN, SETUP, SYSTEM, Stage
 from training_imgtool.oci.direct.base_files import BaseReader
 from training_imgtool.oci.direct.build import ROOT, ParentImage, add_files
 from training_imgtool.oci.direct.files import Files
@@ -30,6 +31,7 @@ from training_imgtool.oci.registry.failures import BlobUnknownError
 from training_imgtool.oci.registry.manifests import Descriptor, Manifest
 from training_imgtool.oci.repository.publish import Publisher
 from training_imgtool.oci.repository.stored_stages import StoredStages, as_stage, make_stored, tag_of_stage
+from training_imgtool.oci.wheel_layers.layer_tools import LibraryFiles
 from training_imgtool.plan.inputs import RoleImage
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class Parents(ABC):
         self._registries = run.machine.registries
         self._builder = builder
         self._stored = StoredStages(self._registries, run.machine.settings.cache)
-        self._reader = BaseReader(LayerCache(run.machine.settings.cache / "layers"))
+        self._reader = BaseReader(builder.new_cache())
         self._lock = threading.Lock()
         self._files: dict[str, Files] = {}
 
@@ -80,6 +82,17 @@ class Parents(ABC):
         debian = self._builder.open_debian(image, self._builder.new_cache()) if image.recipe.debian else None
         return add_files(image.recipe, image.stages[count - 1], below, debian)
 
+    def _library(self, image: RoleImage) -> LibraryFiles:
+        """Returns the base's layers, which imgtool reads only if it must compile the standard library."""
+        base = image.recipe.base
+
+        def layers() -> Iterator[Iterator[bytes]]:
+            registry = self._registries.at(base.repository)
+            for layer in reversed(self._find_base(image).manifest.layers):
+                yield registry.blob(base.repository, layer)
+
+        return LibraryFiles(digest=base.digest, layers=layers)
+
     def _base_files(self, image: RoleImage) -> Files:
         recipe = image.recipe
 
@@ -102,7 +115,8 @@ class BaseParents(Parents):
         for stage in image.stages:
             if stage.engine:
                 raise NeedsEngineError(f"{image.role}: the stage {stage.name} needs an engine: {stage.engine}")
-        parent = ParentImage(stored=self._find_base(image), files=self._files_below(image, 0))
+        stored, files = self._find_base(image), self._files_below(image, 0)
+        parent = ParentImage(stored=stored, files=files, library=self._library(image))
         return self._builder.plan(image, parent, image.stages, self._builder.new_cache())
 
 
@@ -121,6 +135,7 @@ class StageParents(Parents):
         self._engine = engine
         self._repository = publisher.repository
         self._found: dict[str, Future[StoredImage]] = {}
+        self._had: set[Tag] = set()  # stages that the repository had before this run
         self._background = ThreadPoolExecutor(1, thread_name_prefix="latest")
 
     def of(self, image: RoleImage, lost: Appending | None = None) -> Appending:
@@ -169,25 +184,29 @@ class StageParents(Parents):
     def _files_with(self, image: RoleImage, count: int) -> Files:
         """Adds a stage's files to the files below.
 
-        An engine's stage consists of the layers that the image below does not have.
+        An engine's stage consists of the layers that the image below does not have. If this run appends to a stage that
+        the repository had, its layer of Debian packages is read from there.
         """
-        if not image.stages[count - 1].engine:
+        stage = image.stages[count - 1]
+        if not stage.engine and (stage.name != SYSTEM or (above := self._found_above(image, count)) is None):
             return super()._files_with(image, count)
 
         def layers() -> tuple[Descriptor, ...]:
+            if not stage.engine and above is not None:
+                first = len(self._find_once(image, count - 1).manifest.layers)
+                return above.manifest.layers[first : first + 1]
             lower, upper = self._find_once(image, count - 1), self._find_once(image, count)
             ids, of_lower = (read_config(stored.config)["rootfs"]["diff_ids"] for stored in (upper, lower))
             if ids[: len(of_lower)] != of_lower:
-                raise NeedsEngineError(
-                    f"{self._tag_of(image.stages[count - 1])} does not begin with the layers of the stage below"
-                )
+                raise NeedsEngineError(f"{self._tag_of(stage)} does not begin with the layers of the stage below")
             return upper.manifest.layers[len(of_lower) :]
 
         read = partial(self._registries.at(self._repository).blob, self._repository)
         return self._reader.files_on_top(self._files_below(image, count - 1), layers, read)
 
     def _plan(self, image: RoleImage, stored: StoredImage, stages: slice, cache: LayerCache) -> Appending:
-        parent = ParentImage(stored=stored, files=self._files_below(image, stages.start))
+        files = self._files_below(image, stages.start)
+        parent = ParentImage(stored=stored, files=files, library=self._library(image))
         return self._builder.plan(image, parent, image.stages[stages], cache)
 
     def _find_stage(self, tag: Tag, *, anew: bool = False) -> StoredImage | None:
@@ -199,8 +218,17 @@ class StageParents(Parents):
         stored = self._stored.stage(tag)
         if stored:
             self._publisher.expect(stored.manifest.layers)
-            self._reader.cache.given |= _records_in(stored.manifest)
+            self._had.add(tag)
         return stored
+
+    def _found_above(self, image: RoleImage, count: int) -> StoredImage | None:
+        """Returns the lowest image that the repository had and that contains the lowest `count` stages."""
+        for stage in image.stages[count - 1 : -1]:
+            if self._tag_of(stage) in self._had:
+                return self._found[stage.key].result()
+            if stage.engine:
+                break
+        return None
 
     def _make_stage(self, image: RoleImage, count: int, tag: Tag) -> StoredImage:
         """Makes stages that need no engine, on top of the highest stage below that an engine made, or of the base."""
@@ -213,7 +241,6 @@ class StageParents(Parents):
         self._run.machine.progress(Step(subject, f"{len(wheels)} wheels become layers"))
         stages = slice(first, count)
         stored = self._append_stages(image, stages, tag)
-        self._stored.keep(tag, stored)
         if image.stages[count - 1].name == PACKAGES:
             self._background.submit(self._name_latest, image, stored)
         seconds, layers = time.monotonic() - started, len(stored.manifest.layers)
@@ -238,10 +265,13 @@ class StageParents(Parents):
         appending, subject = self._plan(image, below, stages, cache), image.subject_of(image.stages[stages][-1])
         with self._builder.append(appending, subject) as made:
             layers = {layer.digest for layer in (*made.base_layers, *(layer.descriptor for layer in made.layers))}
-            records = dump_records(cache.records_of(layers) | self._reader.records_of(layers))
+            records = dump_records(cache.records_of(layers))
             stage = as_stage(made, {RECORDS: records} if len(records) < _LARGEST_RECORDS else {})
             self._publisher.publish(stage, tag, subject, below.repository)
-        return make_stored(stage, self._repository)
+        stored = make_stored(stage, self._repository)
+        if cache.is_own:
+            self._stored.keep(tag, stored)
+        return stored
 
     def _latest(self, image: RoleImage) -> Tag:
         """Returns the tag of the newest `packages` stage for a variant and platform.
@@ -281,10 +311,10 @@ class StageParents(Parents):
 
     def _read_pushed(self, tag: Tag, pushed: Digest) -> StoredImage:
         """Returns the image that an engine pushed; raises VerificationError when the registry has none."""
-        self._stored.forget(tag)
-        stored = self._stored.stage(tag)
+        stored = self._stored.find(pushed)
         if stored is None:
             raise missing_push(pushed)
+        self._stored.keep(tag, stored)
         self._publisher.expect(stored.manifest.layers)
         return stored
 

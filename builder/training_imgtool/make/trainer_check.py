@@ -141,10 +141,32 @@ class _Check:
                 is_sure = not (is_changed or may_have_more)
                 self._check_import(path, item, is_sure=is_sure)
                 taken[path, item] = is_sure
+        self._note_inner(entry, sources, taken)
         taken |= {
             (path, item): False for path in sources for item in sources[path].all_imports if (path, item) not in taken
         }
         self._check_libraries(taken)
+
+    def _note_inner(self, entry: str, sources: Mapping[str, Source], taken: Mapping[tuple[str, Import], bool]) -> None:
+        """Adds a note for each module that no wheel provides and that runs if a function runs, or what it imports."""
+
+        def list_imports(path: str) -> tuple[Import, ...]:
+            source = sources.get(path)
+            main = source.main_imports if source and path == entry and not self._inputs.spec_file.entry.function else ()
+            return (*source.imports, *main, *source.inner_imports) if source else ()
+
+        said: set[str] = set()
+        may_have_more = self._may_have_more or any(source.opens_up_at for source in sources.values())
+        for path in self._modules.reach(entry, list_imports, self._is_only_module) if not may_have_more else ():
+            for item in (item for item in list_imports(path) if not item.level and (path, item) not in taken):
+                top = item.module.partition(".")[0]
+                if top in said or self._modules.is_own(top) or self._wheels.provides(item.module) is not False:
+                    continue
+                if self._find_folder(top) is None:
+                    said.add(top)
+                    message = f"no locked wheel provides {top}, which the program imports if a function runs"
+                    hint = f"add it to requirements if it does; {_HINT}"
+                    self._report(_error_at(path, item.line, message, hint=hint), is_sure=False)
 
     def _find_entry_file(self) -> str | None:
         entry = self._inputs.spec_file.entry

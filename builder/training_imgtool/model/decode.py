@@ -17,6 +17,7 @@ from types import MappingProxyType, NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from training_imgtool.base.errors import FieldError, InputError
+from training_imgtool.base.hidden import remember_secret
 from training_imgtool.base.secret_text import (
     detect_argument_secrets,
     detect_command_secret,
@@ -279,7 +280,7 @@ class Reader:
         for index, item in enumerate(node.items):
             child = f"{path}[{index}]"
             self.positions[child] = item.at
-            if index in secrets and self._secret(child, secrets[index]):
+            if index in secrets and self._secret(child, secrets[index], texts[index]):
                 continue
             values.append(self._element(kind, item, child, limits))
         return _WRONG if any(value is _WRONG for value in values) else tuple(values)
@@ -323,8 +324,8 @@ class Reader:
             if name is _WRONG:
                 continue
             text = value.text if isinstance(value, Scalar) else ""
-            kind_of_secret = (detect_named_secret(name, text) or detect_command_secret(text)) if is_env else None
-            if kind_of_secret and self._secret(child, kind_of_secret):
+            kind_of_secret = detect_named_secret(name, text) or (detect_command_secret(text) if is_env else None)
+            if kind_of_secret and self._secret(child, kind_of_secret, text):
                 continue
             values[name] = self._element(kind, value, child, limits)
         return _WRONG if any(value is _WRONG for value in values.values()) else MappingProxyType(values)
@@ -354,7 +355,7 @@ class Reader:
 
     def _scalar(self, kind: Any, text: str, path: str, limits: Mapping[str, Any]) -> Any:
         secret = (detect_command_secret if limits.get("rule") in {"arguments", "lines"} else detect_secret)(text)
-        if secret and self._secret(path, secret):
+        if secret and self._secret(path, secret, text):
             return _WRONG
         try:
             check_text(text, lines=limits.get("rule") in {"arguments", "job_env", "lines"})
@@ -362,10 +363,11 @@ class Reader:
         except InputError as error:
             return self.fail(path, error.message, hint=error.hint)
 
-    def _secret(self, path: str, kind: str) -> bool:
+    def _secret(self, path: str, kind: str, text: str) -> bool:
         """Records an error for a value like `kind` unless `allow_secrets` lists it; returns whether it did."""
         if path in self._allowed:
             return False
+        remember_secret(text)
         self.fail(path, f"the value looks like {kind}, so it is not shown", hint=_HINT.format(path=path))
         return True
 

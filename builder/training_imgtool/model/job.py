@@ -75,10 +75,20 @@ _FOLDER: dict[str, Any] = {"pattern": r"/[^\s:,]*", "expected": "an absolute pat
 class Volume:
     """A folder outside the containers that every replica mounts. The keys beside `mount` say where the folder is."""
 
-    mount: str = key("The folder's path in the containers.", **_FOLDER)
-    nfs_server: str | None = key("The NFS server's host name.", default=None)
-    nfs_path: str | None = key("The path that the NFS server exports.", default=None)
-    claim: str | None = key("The name of a PersistentVolumeClaim, or of a volume of Docker or SkyPilot.", default=None)
+    mount: str = key("The folder's path in the containers.", rule="mount", **_FOLDER)
+    nfs_server: str | None = key(
+        "The NFS server's host name.",
+        default=None,
+        pattern=r"[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]*",
+        expected="a host's name or address",
+    )
+    nfs_path: str | None = key("The path that the NFS server exports.", default=None, **_FOLDER)
+    claim: str | None = key(
+        "The name of a PersistentVolumeClaim, or of a volume of Docker or SkyPilot.",
+        default=None,
+        pattern=r"[A-Za-z0-9][A-Za-z0-9_.-]*",
+        expected="letters, digits, '_', '.' and '-'",
+    )
     bucket: str | None = key(
         "A folder in Cloud Storage, such as gs://my-bucket/data.",
         default=None,
@@ -224,7 +234,12 @@ class JobSpec:
         default=None,
     )
     image_pull_secrets: tuple[str, ...] = key("Kubernetes: Secrets with the registry's logins.", default=())
-    infra: str | None = key("SkyPilot: where the job runs, such as gcp/us-central1.", default=None)
+    infra: str | None = key(
+        "SkyPilot: where the job runs, such as gcp/us-central1.",
+        default=None,
+        pattern=r"[A-Za-z0-9*][A-Za-z0-9_.:@/*-]*",
+        expected="a cloud, its region and its zone, such as gcp/us-central1",
+    )
     slurm: Slurm | None = key("Slurm: options of sbatch.", default=None)
     eci: Eci | None = key("Alibaba Cloud ECI: image cache and driver.", default=None)
 

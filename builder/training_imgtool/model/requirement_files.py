@@ -6,7 +6,7 @@ import codecs
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from training_imgtool.model.requirements import (
     PACKAGES,
     PYPROJECT,
     SETUP,
+    Binding,
     join_path,
     list_lines,
     normalise_name,
@@ -31,6 +32,7 @@ _LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "pylock.toml")
 _PYLOCK = re.compile(r"pylock(?:\.[^.]+)?\.toml")  # PEP 751
 _SCRIPT = re.compile(r"(?m)^# /// script$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///$")  # PEP 723
 _LOCKED = r'(?m)^\[\[packages?\]\]\r?\nname = "([^"\s=]+)"\r?\nversion = "([^"\s=]+)"'
+_POETRYS_USUAL = "pypi"  # the name of the index that no file of Poetry has to define
 _MAX_FILES = 50
 _MAX_BYTES = 1 << 20
 PYTHON_LIMIT = "# requires-python "  # the start of the line for a project's limit in the text on which a lock depends
@@ -227,10 +229,13 @@ def read_dependencies(
     _, members, shared = _find_workspace(folder.absolute()) if folder else (None, {}, {})
     sources = {**shared, **_by_name(uv.get("sources"))}
     sources |= {key: row for key, row in members.items() if "workspace" in sources.get(key, ())}
+    bound = [*_bind(lines, sources, uv.get("index"), f"{name}: tool.uv.sources")]
+    if is_computed and isinstance(tool, dict):
+        bound += _bind_otherwise(tool, name)
     lines = [_add_source(line, sources, name) for line in dict.fromkeys(lines)]
     limit = " ".join(str(project.get("requires-python", "")).split())
     head = (f"{PYTHON_LIMIT}{limit}",) if limit else ()
-    return "".join(f"{line}\n" for line in (*head, *_list_uv_options(uv, name), *lines))
+    return "".join(f"{line}\n" for line in (*head, *_list_uv_options(uv, name), *map(str, bound), *lines))
 
 
 def _list_uv_options(uv: dict[str, Any], name: str) -> Iterator[str]:
@@ -263,8 +268,8 @@ def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
     except InvalidRequirement:
         return line  # the reader of requirements refuses it later, with its line
     source = sources.get(normalise_name(requirement.name))
-    if source is None or requirement.url or (isinstance(source, dict) and "index" in source):
-        return line
+    if source is None or requirement.url or all("index" in row for row in _rows(source)):
+        return line  # `_bind` binds the package to the index
     place = _uv_place(source) if isinstance(source, dict) else None
     if place is None:
         kind = next(iter(source)) if isinstance(source, dict) and source else "a list"
@@ -277,6 +282,53 @@ def _add_source(line: str, sources: dict[str, Any], name: str) -> str:
     marker = f" ; {requirement.marker}" if requirement.marker else ""
     is_wheel = place.endswith(".whl")
     return f"{place}{extras}{marker}" if is_wheel else f"{requirement.name}{extras} @ {place}{marker}"
+
+
+def _bind(lines: Iterable[str], sources: dict[str, Any], indexes: object, place: str) -> Iterator[Binding]:
+    """Yields a binding for each requirement whose source is an index; raises FieldError for one that is unknown.
+
+    Source: https://docs.astral.sh/uv/concepts/indexes/#pinning-a-package-to-an-index
+    """
+    urls = {row.get("name"): row.get("url") for row in _rows(indexes)}
+    names = {normalise_name(re.split(r"[^\w.-]", line, maxsplit=1)[0]) for line in lines}
+    for name in sorted(names & sources.keys()):
+        for row in (row for row in _rows(sources[name]) if "index" in row):
+            index, url = row["index"], urls.get(row["index"])
+            if not isinstance(url, str) or " " in url or row.keys() - {"index", "marker"}:
+                message = f"{place}.{name}: imgtool cannot follow {name} to the index {index}"
+                hint = "give the index a name and a url in the same file; a source has no extra and no group"
+                raise FieldError(message, field=FIELD, hint=hint)
+            yield Binding(name, url, str(row.get("marker", "")))
+
+
+def _bind_otherwise(tool: dict[str, Any], name: str) -> Iterator[Binding]:
+    """Yields the bindings in a file of Poetry; raises FieldError for those that depend on an extra, and for PDM's.
+
+    Sources: https://python-poetry.org/docs/repositories/, https://pdm-project.org/latest/usage/config/
+    """
+    poetry = found if isinstance(found := tool.get("poetry"), dict) else {}
+    rows = {key: _rows(row) for key, row in _by_name(poetry.get("dependencies")).items()}
+    bound = {
+        key: [row for row in of_package if str(row.get("source", _POETRYS_USUAL)).lower() != _POETRYS_USUAL]
+        for key, of_package in rows.items()
+    }
+    for key, of_package in bound.items():
+        if any(row.get("optional") for row in of_package):
+            hint = "write the package and `--index-url` into a requirements file, or install it always"
+            raise FieldError(
+                f"{name}: imgtool cannot follow {key}, which is optional, to its source", field=FIELD, hint=hint
+            )
+    sources = {key: [{"index": row["source"]} for row in of_package] for key, of_package in bound.items() if of_package}
+    yield from _bind(sources, sources, poetry.get("source"), f"{name}: tool.poetry.dependencies")
+    for row in _rows(_by_name(tool.get("pdm")).get("source")):
+        if patterns := row.get("include_packages"):
+            message = f"{name}: imgtool cannot follow {', '.join(map(str, patterns))} to PDM's source {row.get('name')}"
+            raise FieldError(message, field=FIELD, hint="name the index of each package in tool.uv.sources, as for uv")
+
+
+def _rows(value: object) -> list[dict[str, Any]]:
+    """Returns the tables in a list, or the table that stands in place of a list."""
+    return [row for row in (value if isinstance(value, list) else [value]) if isinstance(row, dict)]
 
 
 def _uv_place(source: dict[str, Any]) -> str | None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import posixpath
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from training_imgtool.base.errors import FieldError
+from training_imgtool.base.hidden import hide_secrets
 from training_imgtool.base.resources import data_file
 from training_imgtool.model.source_requirements import SourceRequirement, parse_source
 
@@ -34,6 +36,7 @@ _EDITABLE = r"(?:-e|--editable)[\s=]"
 _LOCAL_WHEEL = r"(?P<path>[^\s:@;\[]+\.whl)(?:\[[^\]]*\])?(?:\s+--hash\S*)*(?:\s*;.*)?$"
 _FIND_LINKS = r"(?:-f|--find-links)(?:\s+|=|(?=[^-\s]))[\"']?(?P<place>[^\s\"']+)"
 _FREEZE = "write NAME==VERSION; `pip list --format=freeze` prints such lines"
+_BOUND = "# index of "
 _INDEX_OPTION = r"(?:-i|-f|--index-url|--extra-index-url|--find-links|--no-index)(?:[\s=]|$)|-[if]\S"
 PYPROJECT = "pyproject.toml"
 SETUP = ("setup.py", "setup.cfg")
@@ -64,8 +67,9 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
                 requirement = Requirement(re.sub(_OPTION_ON_REQUIREMENT, "", line))
             except InvalidRequirement as error:
                 cures = _read_troubles()["no_requirements"]
+                shown = hide_secrets(line)[:60]
                 raise FieldError(
-                    f"{_place(name, number)}: {line[:60]!r} is not a requirement: {str(error).splitlines()[0]}",
+                    f"{_place(name, number)}: {shown!r} is not a requirement: {str(error).splitlines()[0]}",
                     field=FIELD,
                     hint=next((cure for pattern, cure in cures if re.match(pattern, line)), None),
                 ) from None
@@ -126,10 +130,37 @@ def list_code(texts: tuple[tuple[str, str], ...]) -> tuple[SourceRequirement, ..
     return tuple(requirement for requirement in parsed if requirement)
 
 
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A package that a project takes from one index only, on machines that the marker describes (PEP 508), if any."""
+
+    package: str
+    url: str
+    marker: str = ""
+
+    def __str__(self) -> str:
+        """Formats the binding as a comment of a requirements file, which only imgtool reads."""
+        return f"{_BOUND}{self.package} {self.url}{f' ; {self.marker}' if self.marker else ''}"
+
+
+def read_bindings(lines: Iterable[str]) -> tuple[Binding, ...]:
+    """Reads the bindings among the lines of requirements files."""
+    rows = (line.removeprefix(_BOUND).partition(" ; ") for line in lines if line.startswith(_BOUND))
+    return tuple(Binding(*row.partition(" ")[::2], marker) for row, _, marker in rows)
+
+
+def without_indexes(texts: tuple[tuple[str, str], ...], *urls: str) -> tuple[tuple[str, str], ...]:
+    """Empties the lines (options, bindings) that name an index or a page below one of `urls`."""
+    below = "|".join(re.escape(url.rstrip("/")) for url in urls)
+    option = rf"(?:-[if]|--(?:extra-)?index-url|--find-links)[\s=]*[\"']?|{_BOUND}\S+ "
+    line = re.compile(rf"^[ \t]*(?:{option})(?:{below})(?![^/\s\"'])[^\n]*$", re.MULTILINE)
+    return tuple((name, line.sub("", text)) for name, text in texts)
+
+
 def index_options(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """Returns the options that say where to find wheels: URLs of indexes, and absolute paths of folders.
 
-    A requirement that names a wheel's file becomes a --find-links with the wheel's folder.
+    A requirement that names a wheel's file becomes a --find-links with the wheel's folder. Bindings follow as comments.
     """
     options = []
     for name, text in texts:
@@ -138,6 +169,7 @@ def index_options(folder: Path, texts: tuple[tuple[str, str], ...]) -> tuple[str
                 options.append(_absolute(folder, name, line))
             elif wheel := _local_wheel(name, line):
                 options.append(f"--find-links {folder.resolve() / posixpath.dirname(wheel)}")
+    options += map(str, read_bindings(line for _, text in texts for line in text.splitlines()))
     return tuple(dict.fromkeys(options))
 
 

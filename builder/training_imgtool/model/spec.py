@@ -265,6 +265,7 @@ class ImageSpec:
         default={},
         pattern=r"(?:/(?!\.{1,2}(?:/|$))[\w.@+-]+)+/?",
         expected="an absolute path in the image, such as /etc/app.yaml",
+        rule="target",
     )
     run: tuple[str, ...] = key(
         "Lines for /bin/sh, which buildx runs as root once the Debian packages are installed.",
@@ -281,6 +282,7 @@ class ImageSpec:
         default=None,
         pattern=r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?::[A-Za-z0-9_][A-Za-z0-9_.-]*)?",
         expected="a user's name or number, with :GROUP or without",
+        rule="user",
     )
     template: str | None = key(
         "A Dockerfile template, relative to the spec, that extends imgtool's. buildx then builds the whole image.",

@@ -23,11 +23,13 @@ class Runtime:
         name: the runtime's name.
         zstd: whether it reads zstd layers; None if no document says so.
         source: the document that says so.
+        is_old: whether `name` means only old versions, so that most machines have a newer one.
     """
 
     name: str
     zstd: bool | None = None
     source: str = "no source says it"
+    is_old: bool = False
 
     @property
     def problem(self) -> str | None:

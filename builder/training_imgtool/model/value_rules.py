@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path
 
 from training_imgtool.base.errors import InputError
+from training_imgtool.base.hidden import hide_secrets, remember_secret
+from training_imgtool.base.image_limits import find_mount_fault, find_path_fault, find_user_fault
 from training_imgtool.base.reference import DOCKER_HUB, parse_reference, parse_repository
 from training_imgtool.base.resources import data_file
 from training_imgtool.base.system import list_names
@@ -40,6 +42,7 @@ _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\
 
 def quote(text: str) -> str:
     """Returns the first 60 characters of `text`, quoted and escaped, for a message."""
+    text = hide_secrets(text)  # a part of a secret would not be known any more
     return repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}…"
 
 
@@ -93,6 +96,7 @@ def check_registry(text: str, folder: Path | None = None) -> str:
     """Returns `text` if it is `HOST[:PORT][/PATH]` or a user of Docker Hub; raises InputError for other texts."""
     del folder
     if "@" in text:
+        remember_secret(text.rpartition("@")[0], text.rpartition("@")[0].rpartition(":")[2])
         raise InputError(
             "expected HOST/PATH without a user name or password; the value is not shown",
             hint="log in with `docker login HOST`, and write only HOST/PATH",
@@ -113,6 +117,18 @@ def check_registry(text: str, folder: Path | None = None) -> str:
         raise InputError(f"expected {host}/PROJECT, found {quote(text)}")
     parse_repository(f"{text}/image")
     return text
+
+
+def _limit(find_fault: Callable[[str], str | None]) -> Callable[[str, Path], str]:
+    """Returns a rule that refuses a text with a fault."""
+
+    def check(text: str, folder: Path) -> str:
+        del folder
+        if fault := find_fault(text):
+            raise InputError(f"{quote(text)}: {fault}")
+        return text
+
+    return check
 
 
 def _reference(text: str, folder: Path) -> str:
@@ -212,4 +228,7 @@ RULES: dict[str, Callable[[str, Path], str]] = {
     "file": _file,
     "code": _code,
     "shared": _shared_code,
+    "target": _limit(find_path_fault),
+    "mount": _limit(find_mount_fault),
+    "user": _limit(find_user_fault),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from training_imgtool.base.progress import Note, Progress
 from training_imgtool.base.reference import Digest, Tag, parse_reference
 from training_imgtool.model.frameworks import FRAMEWORKS
 from training_imgtool.model.load import SpecFile
-from training_imgtool.model.lock import Lock
+from training_imgtool.model.lock import Lock, LockedVariant
 from training_imgtool.resolve.lock.lockfile import (
     LockIdentity,
     dump_lock,
@@ -27,6 +28,21 @@ if TYPE_CHECKING:
     from training_imgtool.oci.registry.connect import Registries
     from training_imgtool.resolve.lock.archives import Built
     from training_imgtool.resolve.lock.carry_over import Renewal
+
+
+@dataclass(frozen=True, slots=True)
+class BaseMove:
+    """A base, the digest that the lock had for a platform, and the digest that the tag has now."""
+
+    base: str
+    platform: str
+    was: str
+    now: str
+
+    @property
+    def state(self) -> str:
+        """`moved` or `unchanged`."""
+        return "unchanged" if self.was == self.now else "moved"
 
 
 def ensure_lock(
@@ -79,6 +95,39 @@ def ensure_lock(
     for note in _upgrade_notes(present, lock) if present is not None else ():
         progress(Note(note))
     return lock
+
+
+def upgrade_bases(spec_file: SpecFile, machine: Machine) -> tuple[Lock, tuple[BaseMove, ...]]:
+    """Writes the digests that the bases' tags have now into the spec's lock; the wheels stay to the byte.
+
+    The Debian packages on a base that has moved are resolved again. Returns the lock, and a row per base.
+
+    Raises InputError if the lock is missing or out of date, and what `digest_of` and `lock_debian` raise.
+    """
+    from training_imgtool.base.atomic_files import write_atomic
+    from training_imgtool.plan.debian_stage import lock_debian
+
+    identity, spec = identify_lock(spec_file), spec_file.spec
+    before = _read_present(identity.path, machine.progress, replace=False)
+    if before is None or before.inputs != identity.inputs:
+        hint = "run `imgtool lock` first, which keeps the bases that the lock has"
+        raise InputError(f"{identity.path} {_describe(before, identity)}, so it has no bases to upgrade", hint=hint)
+    was = {row.variant.base: row.base_digest for row in before.variants}
+    moves = {
+        base: BaseMove(base, spec.platform, was[base], digest_of(base, spec.platform, machine.registries))
+        for base in was
+    }
+
+    def upgrade(row: LockedVariant) -> LockedVariant:
+        digest = moves[row.variant.base].now
+        if digest == row.base_digest:
+            return row
+        return replace(row, base_digest=digest, debian=lock_debian(row.variant, digest, spec=spec, machine=machine))
+
+    after = replace(before, variants=tuple(map(upgrade, before.variants)))
+    if after != before:
+        write_atomic(identity.path, dump_lock(after).encode())
+    return after, tuple(moves.values())
 
 
 def _require_roles(lock: Lock, spec_file: SpecFile, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Makes the layer with a stage's Debian packages once, and records it on this machine and in the registry."""
+"""Makes the layer with a stage's Debian packages once, and records it on this machine."""
 
 from __future__ import annotations
 

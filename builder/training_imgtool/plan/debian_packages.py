@@ -17,6 +17,7 @@ from training_imgtool.base.errors import (
     TemporaryError,
     VerificationError,
 )
+from training_imgtool.base.image_limits import find_path_fault
 from training_imgtool.base.json_cache import make_file_name, read_cached, write_cached
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.lock import DebianPackage, LockedDebian
@@ -31,20 +32,22 @@ _FORMAT = "1"  # of a base's listing and texts in the cache
 _MOST_BYTES = 256 << 20  # of this listing
 _VENV = "opt/venv/"  # the next stage makes this folder
 _NODE_KINDS = {FOLDER: "d", LINK: "l", HARD_LINK: "h"}
-_ENTRY_KINDS = {"d": Kind.FOLDER, "l": Kind.LINK, "h": Kind.HARD_LINK, "f": Kind.FILE}
+_ENTRY_KINDS = {"d": Kind.FOLDER, "l": Kind.LINK, "h": Kind.HARD_LINK, "f": Kind.FILE, "w": Kind.FILE}
 
 Read = Callable[[Descriptor], Iterator[bytes]]
 """Yields a layer's blocks, and verifies the layer after the last block."""
 
 
-def read_system(layers: tuple[Descriptor, ...], read: Read, settings: Settings) -> BaseSystem:
+def read_system(
+    layers: tuple[Descriptor, ...], read: Read, settings: Settings, *, use_cache: bool = True
+) -> BaseSystem:
     """Reads the Debian system of a base from its layers, or from the cache.
 
     Raises VerificationError for a damaged layer, NeedsEngineError for a layer that only an engine can read, and what
     `read` raises.
     """
     path = settings.cache / "debian" / make_file_name(" ".join((_FORMAT, *(layer.digest for layer in layers))))
-    document = read_cached(path, _MOST_BYTES)
+    document = read_cached(path, _MOST_BYTES) if use_cache else None
     if document is not None:
         return debian.read_document(document)
     with _translate_errors():
@@ -106,6 +109,8 @@ def _make_item(made: debian.Entry) -> Item:
     path, node, data = made
     if path.startswith(_VENV):
         raise NeedsEngineError(f"a package has /{path}")
+    if node.kind != "w" and (fault := find_path_fault(path)):
+        raise InputError(f"a Debian package has the path /{path[:80]}: {fault}")
     kind, owner = _ENTRY_KINDS[node.kind], {"uid": node.uid, "gid": node.gid}
     return Item(Entry(path=path, kind=kind, mode=node.mode, size=len(data), target=node.target, **owner), data)
 

@@ -29,7 +29,7 @@ def open_layer(recipe: Recipe, machine: Machine, cache: LayerCache, compression:
         base_digest=recipe.base.digest,
         locked=recipe.debian or LockedDebian(requested=()),
         platform=recipe.platform,
-        read_system=partial(read_base_system, recipe.base, machine),
+        read_system=partial(read_base_system, recipe.base, machine, use_cache=cache.use_cache),
         settings=machine.settings,
         progress=machine.progress,
         cache=cache,
@@ -91,8 +91,8 @@ def _resolve(
     return locked
 
 
-def read_base_system(base: Digest, machine: Machine) -> BaseSystem:
-    """Reads the Debian system of a base from its layers, or from the cache."""
+def read_base_system(base: Digest, machine: Machine, *, use_cache: bool = True) -> BaseSystem:
+    """Reads the Debian system of a base from its layers, or with `use_cache` from the cache."""
     registry = machine.registries.at(base.repository)
     layers = registry.manifest(base).layers
-    return read_system(layers, partial(registry.blob, base.repository), machine.settings)
+    return read_system(layers, partial(registry.blob, base.repository), machine.settings, use_cache=use_cache)

@@ -11,6 +11,8 @@ from training_imgtool.base.context.code_folders import CodeFolders
 from training_imgtool.base.context.context import Context
 from training_imgtool.base.context.scan import remembered_hashes
 from training_imgtool.base.errors import FieldListError, LocalFileError, UsageError
+from training_imgtool.base.hidden import remember_secret
+from training_imgtool.base.secret_text import detect_command_secret, detect_named_secret
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.load import SpecFile, find, load
 
@@ -58,6 +60,9 @@ def _blaming(values: Mapping[str, str]) -> Iterator[None]:
         wrong = [error for error in errors.errors if error.field in values]
         if not wrong:
             raise
+        for field, text in values.items():
+            if detect_named_secret(field.rpartition(".")[2], text) or detect_command_secret(text):
+                remember_secret(text)
         texts = [f"--set {error.field}={values[error.field]}: {error.message}" for error in wrong]
         raise UsageError(texts[0], hint=wrong[0].hint, details=tuple(texts[1:])) from errors
 

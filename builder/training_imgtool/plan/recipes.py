@@ -9,6 +9,7 @@ from dataclasses import replace
 from training_imgtool.base.context.context import IGNORE_FILE, Context
 from training_imgtool.base.context.entries import Entry, Kind
 from training_imgtool.base.errors import FieldError, InputError
+from training_imgtool.base.image_limits import find_path_fault
 from training_imgtool.base.reference import apply_mirror, parse_reference
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.entry_point import EntryPoint
@@ -72,6 +73,9 @@ def make_recipe(
     )
     if (template := of_role.template or spec.template) is None:
         return recipe
+    if spec.compression != "gzip":
+        message = f"{spec.compression} is for the layers that imgtool makes; a builder makes the image of a template"
+        raise FieldError(message, field="compression", hint="leave compression out")
     text = print_template(recipe, template, spec_file.folder, allow_secrets=spec.allow_secrets)
     allowed = allowed_variables(spec.allow_secrets)
     return replace(recipe, template=Template(name=template, text=text, context=context.entries, allowed=allowed))
@@ -152,6 +156,14 @@ def make_copy(context: Context, path: str, target: str, field: str) -> Copy:
         real = context.resolve(path)
     except InputError as error:
         raise FieldError(error.message, field=field, hint=error.hint) from error
+    copy = _make_copy(context, path, real, target, field)
+    for inner, _ in copy.list_paths():
+        if fault := find_path_fault(inner):
+            raise FieldError(f"{inner[:80]}: {fault}", field=field, hint="rename it, or choose another target")
+    return copy
+
+
+def _make_copy(context: Context, path: str, real: str, target: str, field: str) -> Copy:
     if path == ".":
         return Copy(source="./", target=target, entries=tuple(entry for entry in context.entries))
     found = context.find(real) if real else None

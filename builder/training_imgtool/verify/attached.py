@@ -21,7 +21,7 @@ from training_imgtool.oci.registry.referrers import describe_referrer, read_refe
 from training_imgtool.verify.findings import Accepted, Finding, mismatch, ok, unproven
 
 _MOST = 100  # how many documents that others attached imgtool reads
-_OF_ANOTHER_VERSION = unproven("attestations", "written by another version of imgtool", Accepted.ATTACHED)
+_OF_ANOTHER_VERSION = unproven("attestations", "written by another version of imgtool, as they say", Accepted.VERSION)
 _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _BUNDLE_KEYS = {"mediaType", "verificationMaterial", "dsseEnvelope"}
 _ENVELOPE_KEYS = {"payload", "payloadType", "signatures"}
@@ -75,6 +75,11 @@ class _Check:
         # registries write empty fields into their lists
         self._listed = [{key: value for key, value in entry.items() if value or key == "size"} for entry in listed]
 
+    @property
+    def _last(self) -> str:
+        """The kind of the document under cosign's tag."""
+        return self._wanted[-1].kind if self._wanted else ""
+
     def find_missing(self) -> list[str]:
         """Lists the kinds of documents that are missing or incomplete; if none are, lists a missing cosign tag."""
         whole = {row.kind for row in self._wanted if self._is_whole(row)}
@@ -102,7 +107,8 @@ class _Check:
             if manifest is not None and not self._is_push_note(entry, manifest):  # a clean-up may have deleted it
                 yield from self._judge(str(entry.get("artifactType", "")), manifest)
         manifest = self._registry.find_manifest(statement_tag(self._image))
-        if manifest is not None and manifest.digest not in {entry["digest"] for entry in ours}:
+        statements = {entry["digest"] for entry, row in zip(ours, self._wanted, strict=True) if row.kind == self._last}
+        if manifest is not None and manifest.digest not in statements:
             yield self._judge_statements(manifest)
         if self._registry.head(sbom_tag(self._image)) is not None:
             yield _of_others("a bill under cosign's tag")
@@ -132,9 +138,9 @@ class _Check:
 
     def _judge_statements(self, manifest: Manifest) -> Finding:
         """Checks the attestations under cosign 2's tag, to which cosign adds each statement that it signs."""
-        ours = {row.blob.digest for row in self._wanted}
+        ours = {row.blob.digest for row in self._wanted if row.kind == self._last}
         others = [layer for layer in manifest.layers if layer.digest not in ours]
-        if len(others) <= _MOST and all(map(self._is_signed, others)):
+        if 0 < len(others) <= _MOST and all(map(self._is_signed, others)):
             return _of_others("signed statements under cosign's tag")
         if has_other_format(manifest):
             return _OF_ANOTHER_VERSION

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -17,14 +18,21 @@ from typing import Any
 
 from training_imgtool.base.errors import RegistryRefusedError, VerificationError
 from training_imgtool.base.reference import Digest
+from training_imgtool.oci.direct.tree import PLAIN, Attributes
 from training_imgtool.oci.image.image import DirectImage, dump_document
 from training_imgtool.oci.layers.codecs import decompress, decompress_strictly
 from training_imgtool.oci.layers.layers import LayerSource
+from training_imgtool.oci.layers.tar_reader import FILE, FOLDER, TarReader
 from training_imgtool.oci.registry.client import Registry
 from training_imgtool.oci.registry.manifests import Descriptor, Manifest, read_document, sha256_digest
 from training_imgtool.verify.findings import Accepted, Finding, Status, mismatch, ok, unproven
 
 _MOST_NAMED = 3  # differences in one line
+_MOST_BYTECODE = 5  # files in one line
+_OF_FILE = Attributes(0o644)
+_LIBRARY = r"(?:opt/venv|usr/(?:local/)?lib/python3(?:\.\d+)?)/"
+_BYTECODE_FILE = rf"{_LIBRARY}(?:(?!\.{{1,2}}/)[^/]+/)*__pycache__/[^/]+\.pyc\Z"
+_BYTECODE_FOLDER = rf"(?:opt/|usr/(?:local/)?(?:lib/)?|{_LIBRARY}(?:(?!\.{{1,2}}/)[^/]+/)*)\Z"
 _LARGEST_BYTECODE = 1000  # times the compressed size of the layer made here: the highest ratio of gzip
 
 
@@ -61,6 +69,7 @@ class _Comparison:
     _wanted: Any = field(init=False)
     _config: bytes = field(init=False)
     _bytecode: dict[int, str] = field(default_factory=dict)  # diff IDs of layers that this machine cannot make
+    _differ: list[str] = field(default_factory=list)  # files in these layers
 
     def __post_init__(self) -> None:
         self._wanted, self._config = json.loads(self.made.manifest), self.made.config
@@ -97,7 +106,9 @@ class _Comparison:
             try:
                 blob = self.registry.blob(self.image.repository, self.manifest.layers[number])
                 if layer.is_bytecode and not self.compiles_alike():
-                    self._bytecode[number] = _hash_content(blob, layer.descriptor)
+                    self._bytecode[number], theirs = _read_bytecode(blob, layer.descriptor)
+                    _, ours = _read_bytecode(layer.open(), layer.descriptor)
+                    self._differ += sorted({path for path, _ in theirs.items() ^ ours.items()})
                     continue
                 again += 1
                 path = _find_difference(layer, blob)
@@ -112,7 +123,9 @@ class _Comparison:
             yield ok("layers", f"the {len(self.made.layers) - len(self._bytecode)} layers made here{other}")
         if self._bytecode:
             why = "this machine lacks the image's release of Python, and another one compiles some files differently"
-            yield unproven("bytecode", f"{len(self._bytecode)} layers: {why}", Accepted.BYTECODE)
+            names = ", ".join(self._differ[:_MOST_BYTECODE]) + (", …" if len(self._differ) > _MOST_BYTECODE else "")
+            found = f"{len(self._differ)} files in {len(self._bytecode)} layers differ ({names}): {why}"
+            yield unproven("bytecode", found, Accepted.BYTECODE)
 
     def _compare_config(self) -> Finding:
         if self._bytecode:
@@ -165,15 +178,36 @@ def _list_differences(wanted: Any, there: Any, path: str) -> Iterator[str]:
         yield path
 
 
-def _hash_content(stored: Iterator[bytes], made: Descriptor) -> str:
-    """Returns the diff ID (hash of the uncompressed content) of a stored layer; `made` is the layer made here."""
+def _read_bytecode(stored: Iterator[bytes], made: Descriptor) -> tuple[str, dict[str, str]]:
+    """Returns the diff ID (hash of the uncompressed content) of a layer, and the hash of each file by the file's path.
+
+    Raises VerificationError for everything but bytecode files, and for a content that is too large; `made` is the layer
+    made here.
+    """
     digest, left = hashlib.sha256(), _LARGEST_BYTECODE * made.size
-    for block in decompress_strictly(stored, made.media_type):
-        digest.update(block)
-        left -= len(block)
-        if left < 0:
-            raise VerificationError(f"its content is over {_LARGEST_BYTECODE} times the size of the layer made here")
-    return f"sha256:{digest.hexdigest()}"
+
+    def blocks() -> Iterator[bytes]:
+        nonlocal left
+        for block in decompress_strictly(stored, made.media_type):
+            digest.update(block)
+            left -= len(block)
+            if left < 0:
+                size = f"{_LARGEST_BYTECODE} times the size of the layer made here"
+                raise VerificationError(f"its content is over {size}")
+            yield block
+
+    reader, files = TarReader(blocks()), dict[str, str]()
+    for member in reader.members():
+        is_folder = member.kind == FOLDER and member.attributes == PLAIN and f"{member.path.strip('/')}/"
+        if is_folder and re.match(_BYTECODE_FOLDER, is_folder):
+            continue
+        if member.kind != FILE or member.attributes != _OF_FILE or not re.match(_BYTECODE_FILE, member.path):
+            raise VerificationError(f"it has /{member.path}, which is no bytecode of a Python package")
+        content = hashlib.sha256()
+        for piece in reader.content():
+            content.update(piece)
+        files[member.path] = content.hexdigest()
+    return f"sha256:{digest.hexdigest()}", files
 
 
 def _find_difference(made: LayerSource, stored: Iterator[bytes]) -> str | None:

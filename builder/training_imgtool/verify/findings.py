@@ -30,6 +30,7 @@ class Accepted(StrEnum):
     ENGINE = "engine"
     GONE = "gone"
     ATTACHED = "attached"
+    VERSION = "version"
 
 
 def read_accepted(words: Collection[str]) -> frozenset[Accepted]:

@@ -25,6 +25,13 @@ def list_failures(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
     return tuple(line for _, line in sorted(lines, key=lambda pair: pair[0] is Status.UNPROVEN))
 
 
+def list_accepted(reports: tuple[ImageReport, ...]) -> tuple[str, ...]:
+    """Lists the findings that the user accepted, one line each."""
+    rows = ((report.role, finding) for report in reports for finding in report.findings)
+    lines = (f"{role}: {finding.check}: {finding.found}" for role, finding in rows if finding.status is Status.ACCEPTED)
+    return tuple(dict.fromkeys(lines))
+
+
 def _describe(status: Status, found: str, expected: str) -> str:
     return f"not proven: {found}" if status is Status.UNPROVEN else f"found {found}; expected {expected}"
 

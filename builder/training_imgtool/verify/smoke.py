@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from training_imgtool.oci.machine import Machine
 
 PYTHON = "/opt/venv/bin/python"
+_MOST_MODULES = 5
 RUN_SECONDS = 300.0
 Parts = Mapping[str, Mapping[str, Any]]
 
@@ -76,6 +77,7 @@ def judge(answer: Answer, release: str, framework: Framework, *, needs_gpu: bool
         yield mismatch("compute", f"{framework.title} sees no GPU", "a product on each GPU")
     else:
         yield _judge_part(parts, "compute", "a product of two matrices", found=", ".join(used))
+    yield from _judge_modules(parts)
     trainer = parts.get("trainer", {})
     if "left" in trainer:
         yield ok(
@@ -83,6 +85,20 @@ def judge(answer: Answer, release: str, framework: Framework, *, needs_gpu: bool
         )
     else:
         yield _judge_part(parts, "trainer", "a trainer that imports", found=trainer.get("file"))
+
+
+def _judge_modules(parts: Parts) -> Iterator[Finding]:
+    """Yields a finding for each module of the wheels that does not import."""
+    part = parts.get("modules")
+    if part is None:
+        yield unproven("modules", "the program did not import the modules of the wheels")
+        return
+    failed = [row for row in part.get("failed", ()) if isinstance(row, dict)]
+    for row in failed[:_MOST_MODULES]:
+        said = f"{row.get('name')}: {row.get('error')}: {row.get('message', '')}"
+        yield mismatch("modules", f"{said} at {row['where']}" if row.get("where") else said, "a module that imports")
+    if not failed:
+        yield ok("modules", f"{part.get('count')} modules of the wheels import")
 
 
 def _judge_part(parts: Parts, name: str, expected: str, *, found: object) -> Finding:

@@ -15,8 +15,10 @@ import importlib
 import importlib.util
 import json
 import os
+import pathlib
 import runpy
 import sys
+import sysconfig
 import traceback
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
     Fields = dict[str, Any]
     Report = Callable[[Fields], None]
+
+_INSTALLERS = {"pip", "setuptools", "pkg_resources", "wheel", "distutils"}
 
 
 def run(request: Fields) -> None:
@@ -37,6 +41,13 @@ def run(request: Fields) -> None:
             _report_libraries(request["libraries"], report)
             os._exit(0)
         os.waitpid(child, 0)
+        child = os.fork()  # a module that crashes ends only this process
+        if child == 0:
+            _report_modules(report)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status):
+            report({"part": "modules", "failed": [{"name": "one", "error": f"signal {os.WTERMSIG(status)}"}]})
         _report_framework(request["framework"], report)
         os.environ.update(request["env"])
         _report_trainer(request["module"], report)
@@ -54,6 +65,21 @@ def _report_libraries(names: list[str], report: Report) -> None:
             fields["error"] = str(error)[:300]
         libraries.append(fields)
     report({"part": "libraries", "libraries": libraries})
+
+
+def _report_modules(report: Report) -> None:
+    """Imports each module and package at the top of site-packages, except private ones and those of installers."""
+    entries = [*pathlib.Path(sysconfig.get_paths()["purelib"]).iterdir()]
+    there = [entry.name for entry in entries if (entry / "__init__.py").is_file()]
+    there += [entry.stem for entry in entries if entry.suffix == ".py"]
+    names = sorted(name for name in there if name.isidentifier() and name[0] != "_" and name not in _INSTALLERS)
+    failed = []
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except BaseException as error:
+            failed.append(dict(_describe_failure(error), name=name))
+    report({"part": "modules", "count": len(names), "failed": failed})
 
 
 def _report_framework(name: str, report: Report) -> None:

@@ -37,6 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
         return serving.serve(cluster, options.chief_timeout)
     if cluster is not None and cluster.task == "evaluator":
         return training.evaluate_checkpoints(settings, options.chief_timeout)
+    if problem := training.find_problem(settings):
+        print(problem, file=sys.stderr)
+        return 1
     tpu = devices.tpu_address(os.environ)
     if tpu is not None or cluster is None or not cluster.distributed:
         return training.train_alone(settings, devices.strategy(tpu))
@@ -52,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _start_again(error: Exception) -> int:
     """Replaces this process by a fresh one: a TensorFlow process cannot leave a broken cluster and join it anew."""
     starts = int(os.environ.get("TRAINER_STARTS", "1"))
-    print(f"a parameter server was lost ({type(error).__name__})", file=sys.stderr, flush=True)
+    print(f"a parameter server was lost ({type(error).__name__}: {str(error).splitlines()[0]})", file=sys.stderr, flush=True)
     if starts >= _MOST_STARTS:
         return 1
     print("starting again from the last checkpoint", flush=True)

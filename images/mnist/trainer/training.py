@@ -80,6 +80,19 @@ def build_model() -> tf.keras.Model:
     )
 
 
+def find_problem(settings: Settings) -> str | None:
+    """Says why no checkpoint can be written, for example that a bucket does not exist or refuses; else None."""
+    probe = os.path.join(settings.checkpoints, "writable")
+    try:
+        tf.io.gfile.makedirs(settings.checkpoints)
+        with tf.io.gfile.GFile(probe, "w") as file:
+            file.write("x")
+        tf.io.gfile.remove(probe)
+    except (tf.errors.OpError, OSError) as error:
+        return f"{settings.job_dir} cannot be written: {error}"
+    return None
+
+
 def train_alone(settings: Settings, strategy: tf.distribute.Strategy) -> int:
     """Trains in this process, on the devices of the strategy."""
     data = digits.load()

@@ -68,7 +68,8 @@ def test_contents_of_secrets(head: bytes) -> None:
 
 def test_contents_of_other_things() -> None:
     assert not by_content("a.txt", b"-----BEGIN CERTIFICATE-----")
-    assert not by_content("a.bin", bytes(100_000) + b'"type": "service_account"')
+    assert by_content("a.bin", bytes(100_000) + b"GOCSP" + b"X-" + b"q8" * 20)
+    assert not by_content("a.bin", bytes(1 << 20) + b'"type": "service_account"')
 
 
 def test_allowed_names_files_folders_and_patterns() -> None:

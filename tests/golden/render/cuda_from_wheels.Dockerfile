@@ -10,6 +10,11 @@ ENV LD_LIBRARY_PATH="/usr/local/nvidia/lib:/usr/local/nvidia/lib64:/opt/venv/lib
 FROM system AS wheels
 # hadolint ignore=DL3002
 USER 0:0
+RUN set -eu; \
+    library="$(/usr/local/bin/python3.11 -IBSc 'import os; print(os.path.dirname(os.__file__))')"; \
+    mkdir /stdlib; \
+    { /usr/local/bin/python3.11 -I -B -m compileall -q -j 0 -x '/(?:(?:site|dist)-packages|tests?|idle_test|idlelib|tkinter|turtledemo|lib2to3|ensurepip|pydoc_data)/|/sitecustomize\.py$' --invalidation-mode checked-hash "$library" >/dev/null || true; }; \
+    find "$library" -name '*.pyc' -newer /stdlib -exec cp --parents -t /stdlib {} +
 COPY wheels/gpu/ /wheels/
 RUN set -eu; \
     mkdir -p /opt/venv/bin /opt/venv/lib/python3.11/site-packages; \
@@ -21,6 +26,8 @@ RUN set -eu; \
     { /opt/venv/bin/python -m compileall -q -f -j 0 -x /tests/ --invalidation-mode unchecked-hash /opt/venv/lib/python3.11/site-packages >/dev/null || true; }
 
 FROM system AS packages
+# Bytecode of the standard library, which most bases lack; without it, each process compiles it again.
+COPY --from=wheels /stdlib/ /
 COPY --from=wheels /opt/venv /opt/venv
 # Unbuffered, so that a job's log has each line when it is printed, and the last ones when the job is killed.
 ENV PATH="/opt/venv/bin:$PATH" PYTHONUNBUFFERED=1

@@ -268,6 +268,16 @@ def test_what_buildx_is_started_with(fake: Path) -> None:
     assert environ["BUILDX_CONFIG"] == str(fake.parent / ".docker/buildx")
 
 
+@pytest.mark.parametrize("epoch", [0, 86400])
+def test_the_builder_gets_the_date_that_the_key_has(fake: Path, epoch: int) -> None:
+    Buildx(settings(fake.parent, PATH=f"{fake}:/usr/bin:/bin", SOURCE_DATE_EPOCH="5"), None).run(
+        solve(epoch=epoch), Events()
+    )
+    words = list(pairwise((fake / "argv").read_text().splitlines()))
+    assert [value for name, value in words if name == "--build-arg"] == [f"SOURCE_DATE_EPOCH={epoch}"] * bool(epoch)
+    assert "SOURCE_DATE_EPOCH" not in (fake / "env").read_text()
+
+
 def test_success_without_a_digest_is_none(fake: Path) -> None:
     (fake / "metadata").write_text("{}")
     with pytest.raises(EngineUnavailableError, match="does not report the digest"):

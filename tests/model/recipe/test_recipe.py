@@ -103,6 +103,19 @@ def test_a_templates_key_has_its_text_and_the_whole_context(folder: Path) -> Non
     assert changed(recipe, other_text) == changed(recipe, another_file) == {"image"}
 
 
+@pytest.mark.parametrize("separator", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", ""])
+def test_a_templates_key_has_what_docker_reads_as_lines(separator: str) -> None:
+    """Docker ends a line at LF alone, so another character keeps what follows a part of the comment."""
+    texts = (f"FROM a\n# a comment{end}RUN echo evil\n" for end in ("\n", separator))
+    one, other = (plans.recipe(template=Template(name="t", text=text, context=())) for text in texts)
+    assert changed(one, other) == {"image"}
+
+
+def test_a_templates_key_has_the_date_that_its_builder_gets() -> None:
+    recipe = plans.recipe(template=Template(name="t", text="FROM a", context=()))
+    assert changed(recipe, replace(recipe, epoch=1)) == {"image"}
+
+
 def test_an_engine_makes_what_has_lines_and_packages_that_imgtool_cannot_lay_out() -> None:
     assert [stage.name for stage in whole().make_stages() if stage.engine] == ["system", "run", "setup"]
     assert [stage.name for stage in plans.recipe().make_stages() if stage.engine] == []
@@ -127,6 +140,12 @@ def test_a_byte_of_code_changes_the_image_alone_and_a_file_beside_it_nothing(fol
     assert changed(before, recipe_of(folder)) == set()
     (folder / "trainer" / "task.py").write_text("print(2)\n")
     assert changed(before, recipe_of(folder)) == {"image"}
+
+
+def test_a_template_has_no_compression_of_imgtools(folder: Path) -> None:
+    spec = replace(load(folder / "image.yaml").spec, template="own.j2", compression="zstd")
+    with pytest.raises(FieldError, match="the layers that imgtool makes"):
+        recipe_of(folder, spec=spec)
 
 
 def test_roles_with_the_same_inputs_have_equal_recipes(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests import plans
-from tests.oci.direct.builds import LOCKED, PATH, Maker, debian, make_parent, read_settings, read_tree
+from tests.oci.direct.builds import LOCKED, PATH, Maker, debian, make_base, make_parent, read_settings, read_tree
 from training_imgtool.base.context.context import scan
 from training_imgtool.base.errors import FieldError, NeedsEngineError
 from training_imgtool.model.lock import LockedDebian
@@ -17,10 +18,12 @@ from training_imgtool.model.recipe.recipe import PACKAGES
 from training_imgtool.oci.direct.build import build_image, plan_stages
 from training_imgtool.oci.direct.debian_layer import OpenedLibraries
 from training_imgtool.oci.direct.tree import FILE, Attributes, Kind, Node, make_folder
+from training_imgtool.oci.image.image import EMPTY, History, assemble
 from training_imgtool.oci.layers.layer_cache import LayerCache
 from training_imgtool.oci.layers.layers import LayerSource
 from training_imgtool.oci.registry.manifests import OCI_LAYER_GZIP, Descriptor
 from training_imgtool.oci.wheel_layers.layer_tools import LayerTools
+from training_imgtool.plan.recipes import make_copy
 
 LAYER = Descriptor(OCI_LAYER_GZIP, f"sha256:{'c' * 64}", 9)
 
@@ -203,3 +206,28 @@ def test_links_of_the_context_are_followed(tmp_path: Path, make: Maker) -> None:
     }  # fmt: skip
     with pytest.raises(FieldError, match=r"top: does not exist, or \.dockerignore leaves it out"):
         make({"top": "/app"})
+
+
+def test_no_layer_is_there_twice_or_empty(tmp_path: Path, make: Maker) -> None:
+    (tmp_path / "spec/empty").mkdir()
+    make.context = scan(tmp_path / "spec")
+    places = [("code", "/app"), ("code/sub", "/app/sub"), ("b.txt", "/app/b.txt"), ("empty", "/app/none")]
+    for number in range(20):
+        chance = random.Random(number)
+        code = dict(chance.sample(places, chance.choice((0, 1, 2))))
+        again = code if chance.random() < 0.6 else dict(chance.sample(places, 1))
+        files = tuple(make_copy(make.context, *place, "files") for place in again.items())
+        image = make(code, files=files, working_folder=chance.choice(("/", "/app")))
+        assert len({*image.diff_ids}) == len(image.diff_ids), number
+        assert EMPTY not in image.diff_ids
+        assert {"/app/sub/run.sh"} <= {*read_tree(image)} or not {"code", "code/sub"} & {*code, *again}
+
+
+def test_a_layer_that_the_image_has_already_is_refused(make: Maker) -> None:
+    (layer,) = make({"b.txt": "/app/b.txt"}, working_folder="/app").layers
+    manifest, config = make_base()
+    for diff_id in (layer.diff_id, EMPTY, "sha256:" + "d" * 64):
+        others = (replace(layer, diff_id="sha256:" + "1" * 64), layer, replace(layer, diff_id=diff_id))
+        lines = tuple(History(text="a step", layer=other) for other in others)
+        with pytest.raises(NeedsEngineError, match="the image already has this layer"):
+            assemble(manifest, config, {}, lines)

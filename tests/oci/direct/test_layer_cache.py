@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from training_imgtool.base.errors import LocalFileError, VerificationError
-from training_imgtool.oci.layers import layer_cache
 from training_imgtool.oci.layers.layer_cache import LayerCache, LayerRecord, Record, dump_record, read_record
 from training_imgtool.oci.registry.manifests import OCI_CONFIG, OCI_LAYER_GZIP, Descriptor
 
@@ -50,31 +47,8 @@ def test_what_is_no_record_of_a_layer(data: bytes, says: str) -> None:
 
 def test_a_manifest_carries_records_whose_layers_it_names_all(tmp_path: Path) -> None:
     cache = LayerCache(tmp_path)
-    cache.keep("1" * 64, Record((A, B)))
-    cache.keep("2" * 64, Record((A,)))
-    cache.keep("3" * 64, Record((), {"files": "of a base"}))
+    cache.keep_wheels("1" * 64, Record((A, B)))
+    cache.keep_wheels("2" * 64, Record((A,)))
+    cache.keep("3" * 64, Record((A,), {"files": "of Debian packages"}))
     assert cache.records_of([A.blob.digest]).keys() == {"2" * 64}
     assert cache.records_of([A.blob.digest, B.blob.digest]).keys() == {"1" * 64, "2" * 64}
-
-
-def test_the_blobs_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_cache, "_MOST_BLOBS", 25)
-    cache = LayerCache(tmp_path)
-    kept = [cache.keep_blob([bytes([number]) * 10])[0] for number in range(3)]
-    for age, digest in enumerate(reversed(kept)):
-        os.utime(cache.blob_path(digest), (1_000_000 - age, 1_000_000 - age))
-    os.utime(cache.blob_path(kept[0]))  # used again
-    kept.append(cache.keep_blob([b"d" * 10])[0])
-    assert [cache.blob_path(digest).exists() for digest in kept] == [True, False, True, True]
-
-
-def test_the_bound_leaves_what_another_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_cache, "_MOST_BLOBS", 0)
-    cache = LayerCache(tmp_path)
-
-    def blocks() -> Iterator[bytes]:
-        yield bytes(1 << 20)
-        cache.keep_blob([b"b"])
-
-    digest, _ = cache.keep_blob(blocks())
-    assert cache.blob_path(digest).exists()

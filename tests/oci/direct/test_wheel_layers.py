@@ -17,7 +17,7 @@ import pytest
 
 from tests.measure import peak_memory
 from tests.oci.direct.wheels import Node, locked, make_wheel, tar_tree
-from training_imgtool.base.errors import NeedsEngineError, VerificationError
+from training_imgtool.base.errors import InputError, NeedsEngineError, VerificationError
 from training_imgtool.base.interpreters import NoInterpreterError
 from training_imgtool.model.lock import LockedVariant, Wheel
 from training_imgtool.oci.layers import codecs, layers
@@ -339,13 +339,18 @@ def test_what_pip_would_refuse(bench: Bench, files: dict[str, bytes], entry_poin
         ({"bad-1.0.data/data/pyvenv.cfg/x": b"x"}, {}),
         ({"pack": b"x"}, {"pack/__init__.py": b"x"}),
         ({"pack/a.py": b"x"}, {"pack": b"x"}),
-        ({"n" * 256: b"x"}, {}),
-        ({"/".join(["n" * 250] * 17): b"x"}, {}),
     ],
 )
 def test_paths_that_pip_refuses_are_refused(bench: Bench, first: dict[str, bytes], second: dict[str, bytes]) -> None:
     bench.wheels = [make_wheel(bench.folder, "bad", first), make_wheel(bench.folder, "other", second)]
     with pytest.raises(VerificationError, match="pip refuses this, too"):
+        make_packages_layers(bench.locked, (), bench.tools())
+
+
+@pytest.mark.parametrize("name", ["n" * 256, "/".join(["n" * 250] * 17), "/".join(["n" * 250] * 15 + ["m" * 70])])
+def test_names_that_are_too_long_are_refused(bench: Bench, name: str) -> None:
+    bench.wheels = [make_wheel(bench.folder, "bad", {name: b"x"})]
+    with pytest.raises(InputError, match="bytes"):
         make_packages_layers(bench.locked, (), bench.tools())
 
 
@@ -406,3 +411,12 @@ def test_an_unknown_pip_is_for_an_engine(bench: Bench) -> None:
     bench.pip = make_wheel(bench.folder, "pip", {"pip/__init__.py": b""}, version="99")
     with pytest.raises(NeedsEngineError, match="console script"):
         make_packages_layers(bench.locked, (), bench.tools())
+
+
+def test_groups_that_exclude_leaves_nothing_of_have_one_layer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "_LARGE", 1)
+    bench.wheels = [make_wheel(bench.folder, name, {f"{name}/__init__.py": b""}) for name in ("one", "two", "three")]
+    gone = tuple(f"{name}{end}" for name in ("one", "two") for end in ("", "-1.0.dist-info"))
+    made = make_packages_layers(bench.locked, gone, bench.tools())
+    assert len({layer.diff_id for layer in made}) == len(made)
+    assert [path for path in _tree(made) if path.startswith(f"{SITE}/three/__init__")] == [f"{SITE}/three/__init__.py"]

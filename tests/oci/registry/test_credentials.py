@@ -94,7 +94,39 @@ def test_other_hosts_logins_are_not_used(tmp_path: Path, key: str) -> None:
     settings = _config(tmp_path, {"auths": {key: _auth("ann", "pw")}})
     found = find_login("r.example", settings)
     assert found.login is None
-    assert found.tried == (f"{tmp_path}/.docker/config.json (no entry for r.example)",)
+    unused = f", and imgtool does not use the one for {key}" if "/" in key else ""
+    assert found.tried[0] == f"{tmp_path}/.docker/config.json (no entry for r.example{unused})"
+
+
+def test_a_key_for_a_part_of_the_host_is_named_beside_the_one_in_use(tmp_path: Path) -> None:
+    settings = _config(tmp_path, {"auths": {"r.example": _auth("ann", "pw"), "r.example/team": _auth("bob", "pw")}})
+    found = find_login("r.example", settings)
+    assert found.login == Login(username="ann", password="pw")
+    assert "does not use the one for r.example/team" in found.name
+
+
+def test_wrapped_base64(tmp_path: Path) -> None:
+    auth = base64.encodebytes(f"ann:{'x' * 80}".encode()).decode()
+    assert auth.count("\n") == 2
+    settings = _config(tmp_path, {"auths": {"r.example": {"auth": auth}}})
+    assert find_login("r.example", settings).login == Login(username="ann", password="x" * 80)
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("REGISTRY_AUTH_FILE", "own.json"),
+        ("XDG_RUNTIME_DIR", "containers/auth.json"),
+        ("XDG_CONFIG_HOME", "containers/auth.json"),
+    ],
+)
+def test_podmans_files(tmp_path: Path, name: str, path: str) -> None:
+    file = tmp_path / "podman" / path
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"auths": {"r.example": _auth("ann", "pw")}}))
+    given = file if name == "REGISTRY_AUTH_FILE" else tmp_path / "podman"
+    found = find_login("r.example", machine(tmp_path, **{name: str(given)}))
+    assert (found.login, found.name) == (Login(username="ann", password="pw"), str(file))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +152,8 @@ def test_an_empty_helper_stands_for_the_file(tmp_path: Path) -> None:
 
 def test_no_config_is_nobody(tmp_path: Path) -> None:
     found = find_login("r.example", machine(tmp_path))
-    assert (found.login, found.tried) == (None, (f"{tmp_path}/.docker/config.json (not there)",))
+    tried = (f"{tmp_path}/.docker/config.json (not there)", f"{tmp_path}/.config/containers/auth.json (not there)")
+    assert (found.login, found.tried) == (None, tried)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"auths": null}', '{"auths": []}', "\ufeff{}", '{"credHelpers": []}'])

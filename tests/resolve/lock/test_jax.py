@@ -15,7 +15,7 @@ from training_imgtool.base.errors import FieldError, FieldListError
 from training_imgtool.model.frameworks import JAX
 from training_imgtool.model.spec import Role
 from training_imgtool.plan.recipes import make_recipe
-from training_imgtool.resolve.frameworks.pythons import list_releases
+from training_imgtool.resolve.frameworks.jax import list_releases
 from training_imgtool.resolve.lock.lockfile import dump_lock
 from training_imgtool.resolve.lock.parse import parse_lock
 from training_imgtool.resolve.wheels.store import WheelStore
@@ -79,6 +79,29 @@ def test_python_and_extra_come_from_the_wheels(jax: Place, more: str, requiremen
     assert parse_lock(dump_lock(lock).encode(), "image.lock") == lock
 
 
+OLD = SPEC.replace("0.10.2", "0.4.20")
+
+
+@pytest.fixture
+def old_jax(jax: Place) -> Place:
+    """The same index with a JAX that requires jaxlib by extras only, as 0.4.16 to 0.4.29 do."""
+    requires = ("numpy>=1.22", 'jaxlib==0.4.20; extra == "cpu"', 'jaxlib==0.4.20; extra == "tpu"')
+    jax.index.add("jax", "jax-0.4.20-py3-none-any.whl", tiny_wheel("jax", "0.4.20", requires=requires))
+    for python in ("310", "311"):
+        file = f"jaxlib-0.4.20-cp{python}-cp{python}-manylinux2014_x86_64.whl"
+        jax.index.add("jaxlib", file, tiny_wheel("jaxlib", "0.4.20"))
+    return jax
+
+
+def test_a_release_that_requires_jaxlib_by_an_extra(old_jax: Place) -> None:
+    (one,) = old_jax.lock(old_jax.spec(OLD)).variants
+    assert (one.variant.python, one.variant.requirements[0]) == ("3.11", "jax[cpu]==0.4.20")
+    assert "jaxlib" in {wheel.name for wheel in one.wheels}
+    message = r"image.yaml:2:6: jax: JAX 0.4.20 has no extra cuda12"
+    with pytest.raises(FieldError, match=message):
+        old_jax.lock(old_jax.spec(OLD + "accelerator: gpu\n"))
+
+
 def test_cuda_is_that_of_the_wheels(jax: Place) -> None:
     (locked_variant,) = jax.lock(jax.spec(SPEC + "accelerator: gpu\n")).variants
     assert (locked_variant.variant.cuda, locked_variant.variant.cudnn) == ("12.9.79", "9.28.0")
@@ -109,6 +132,16 @@ def test_what_does_not_go_together(jax: Place, more: str, requirements: str, mes
     assert message in str(caught.value)
 
 
+def test_what_comes_with_a_tensorflow_that_the_requirements_name(jax: Place) -> None:
+    add(jax.index, "tf-keras", "2.15.0")
+    add(jax.index, "tensorflow-cpu", "2.18.0")
+    add(jax.index, "tensorflow-hub", "0.16.1", ("tf-keras",))
+    with pytest.raises(FieldError, match="another requirement brings tf-keras"):
+        jax.lock(jax.spec(SPEC, "tensorflow-hub\n"))
+    (one,) = jax.lock(jax.spec(SPEC, "tensorflow-hub\ntensorflow-cpu==2.18.0\n")).variants
+    assert "tf-keras" in {wheel.name for wheel in one.wheels}
+
+
 def test_a_release_that_no_index_has(jax: Place) -> None:
     with pytest.raises(FieldError, match=r"image.yaml:2:6: jax: the package index has no wheel of JAX 0.99.0"):
         jax.lock(jax.spec(SPEC.replace("0.10.2", "0.99.0")))
@@ -136,7 +169,7 @@ def test_wheels_of_others_in_a_folder_count_for_nothing(jax: Place, tmp_path: Pa
 
 def test_the_releases_of_the_index_are_listed_with_their_pythons(jax: Place) -> None:
     jax.index.add("jax", "jax-0.11.0-py3-none-any.whl", b"")
-    assert list_releases(WheelStore(jax.settings).index, "jax", "jaxlib") == [
+    assert list_releases(WheelStore(jax.settings).index) == [
         {"release": "0.11.0", "python": [], "python_arm64": []},
         {"release": "0.10.2", "python": ["3.10", "3.11", "3.12"], "python_arm64": ["3.11"]},
     ]

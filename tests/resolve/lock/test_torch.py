@@ -134,10 +134,8 @@ def torch(place: Place) -> Iterator[Torch]:
         ("nvidia-ml-py", "13.580.0"),
         ("triton", "3.7.1"),
         ("jax", "0.10.2"),
-        ("deepspeed", "0.1"),
     ]:
         add(index, name, version)
-    index.files.pop("deepspeed")
     add(index, "cuda-toolkit", "13.0.3", ('nvidia-cuda-runtime==13.0.*; extra == "cudart"',))
     for name, wanted in [
         ("brings-cublas", "nvidia-cudnn-cu12"),
@@ -272,7 +270,12 @@ WRONG = [
         "leave it out",
     ),
     (SPEC + "accelerator: tpu\n", None, "PyPI has no PyTorch for TPUs", "JAX"),
-    (SPEC, "flash-attn\n", "flash-attn has no wheel, because it is compiled", "run_after_packages: [pip install"),
+    (
+        SPEC,
+        "flash-attn\n",
+        "flash-attn has no wheel, because it is compiled",
+        "install --no-build-isolation flash-attn]",
+    ),
     (SPEC, "apex\n", "apex has no wheel, because it is compiled", "run_after_packages"),
     (SPEC, "deepspeed\n", "deepspeed has no wheel, because it is compiled", "run_after_packages"),
     (SPEC + "accelerator: gpu\ncuda: 12.7\n", None, "no index has the wheel torch 2.13.0+cu127", "IMGTOOL_TORCH_INDEX"),
@@ -280,7 +283,7 @@ WRONG = [
         SPEC.replace("2.13.0", "2.10.0") + "accelerator: gpu\nplatform: linux/arm64\n",
         None,
         "PyPI's wheel of PyTorch 2.10.0 for linux/arm64 computes on the CPU alone",
-        'cuda: "12.6"',
+        'cuda: "12.8" chooses a build',
     ),
     (SPEC + "cuda: 13\n", None, "expected MAJOR.MINOR, such as 12.6 with PyTorch", "leave cuda out"),
     (SPEC.replace("worker: {count: 2}", "ps: {}"), None, "PyTorch has no role ps", "make them workers"),
@@ -302,12 +305,36 @@ def test_a_wrong_build_is_refused(torch: Torch, text: str, requirements: str | N
     assert hint in " ".join((*(one.hint or "" for one in errors), *error.details))
 
 
+@pytest.mark.parametrize("build", ["cpu", "cu126"])
+@pytest.mark.parametrize(("more", "expected"), [("", "2.13.0+cpu"), ("accelerator: gpu\n", "2.13.0")])
+@pytest.mark.parametrize("line", ["--extra-index-url {}/{}", "-f {}/torch_stable.html", "# index of torch {}/{} ; x"])
+def test_the_projects_own_index_of_a_build_is_ignored(
+    torch: Torch, build: str, more: str, expected: str, line: str
+) -> None:
+    line = line.format(torch.place.settings.build_indexes, build).partition(" ; x")[0]
+    versions = torch.versions(SPEC + more, f"numpy\n{line}\ntorchvision\n")
+    assert (versions["torch"], versions["numpy"]) == (expected, "2.1.0")
+    assert any("ignores the one in the requirements" in event.text for event in torch.events if isinstance(event, Note))
+
+
 def test_an_index_that_does_not_answer_can_be_replaced(torch: Torch) -> None:
     torch.place.settings = replace(torch.place.settings, build_indexes="http://127.0.0.1:9/whl")
     with pytest.raises(TemporaryError, match=r"PyTorch 2\.13\.0 for linux/amd64 needs the build cpu") as caught:
         torch.lock(SPEC)
     assert "IMGTOOL_TORCH_INDEX" in str(caught.value.hint)
     torch.versions(SPEC + "accelerator: gpu\n")
+
+
+def test_a_folder_can_be_the_index(torch: Torch, tmp_path: Path) -> None:
+    for page, files in torch.builds.pages.items():
+        (folder := tmp_path / "whl" / page).mkdir(parents=True)
+        (folder / "index.html").write_text("".join(f'<a href="{quote(file)}">{file}</a>' for file in files))
+        for file, data in files.items():
+            (folder / file).write_bytes(data)
+    torch.place.settings = replace(torch.place.settings, build_indexes=(tmp_path / "whl").as_uri())
+    versions = torch.versions(SPEC, "torchvision\n")
+    assert (versions["torch"], versions["torchvision"], versions["numpy"]) == ("2.13.0+cpu", "0.28.0+cpu", "2.1.0")
+    assert not torch.builds.asked
 
 
 def test_the_wheel_is_found_again_on_its_index(torch: Torch) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.resolve.lock.place import DIGEST, SPEC, Events, Place, add
+from tests.servers.simple_index import SimpleIndex, serving, tiny_wheel
 from training_imgtool.base.errors import FieldError, FieldListError, InputError, TemporaryError
 from training_imgtool.base.progress import Note
 from training_imgtool.model.lock import Lock
-from training_imgtool.model.requirement_files import read_requirement_files
+from training_imgtool.model.requirement_files import read_requirement_files, read_texts
+from training_imgtool.model.requirements import index_options
 from training_imgtool.resolve.lock.carry_over import Renewal
 from training_imgtool.resolve.lock.lockfile import dump_lock, list_changed, lock_inputs
 from training_imgtool.resolve.lock.parse import parse_lock
 from training_imgtool.resolve.lock.update import make_lock
+from training_imgtool.resolve.wheels.store import WheelStore
 
 SCIPY = "scipy 1.11.4 -> 1.11.5"
 
@@ -259,3 +263,47 @@ def test_old_pythons_get_their_last_pip(place: Place) -> None:
     text = SPEC.replace("2.15.1", "2.7.4").replace("{gpus: {type: NVIDIA_TESLA_V100}}", "{}")
     (cpu,) = place.lock(place.spec('python: "3.7"\n' + text)).variants
     assert cpu.installer.version == "24.0"
+
+
+@pytest.mark.parametrize("explicit", ["true", "false"])
+def test_a_package_of_one_index_comes_from_no_other(place: Place, explicit: str) -> None:
+    """Not even if the usual index, which serves everything else, has a newer release."""
+    project = f"""[project]
+name = "p"
+version = "1"
+dependencies = ["ours>=1", "scipy"]
+[tool.uv.sources]
+ours = {{ index = "team" }}
+[[tool.uv.index]]
+name = "team"
+url = "URL"
+explicit = {explicit}
+"""
+    place.index.add("ours", "ours-9.0-py3-none-any.whl", tiny_wheel("ours", "9.0"))
+    with serving(SimpleIndex()) as team:
+        own = tiny_wheel("ours", "1.5")
+        team.add("ours", "ours-1.5-py3-none-any.whl", own)
+        team.add("scipy", "scipy-99.0-py3-none-any.whl", tiny_wheel("scipy", "99.0")) if explicit == "true" else None
+        (place.folder / "pyproject.toml").write_text(project.replace("URL", team.url))
+        spec_file = place.spec(SPEC.replace("  ps: {}\n", "") + "requirements: pyproject.toml\n")
+        lock = place.lock(spec_file)
+        wheels = {wheel.name: wheel for wheel in lock.variants[0].wheels}
+        assert (wheels["ours"].version, wheels["scipy"].version) == ("1.5", "1.11.4")
+        assert wheels["ours"].sha256 == hashlib.sha256(own).hexdigest()
+        store = WheelStore(place.settings, options=lambda: index_options(place.folder, read_texts(spec_file)))
+        assert store.index.locate("ours", "ours-1.5-py3-none-any.whl", wheels["ours"].sha256)
+        assert not [file for file in store.index.files("ours") if "9.0" in file.file]
+        assert team.url not in dump_lock(lock)
+
+
+def test_a_pair_that_does_not_import_is_avoided_unless_the_requirements_demand_it(place: Place) -> None:
+    for version in ("25.0.0", "26.0.1"):
+        add(place.index, "pyarrow", version)
+    one = SPEC.replace("  ps: {}\n", "")
+    for requirements, version, said in (
+        ("pyarrow\n", "25.0.0", None),
+        ("pyarrow>=26\n", "26.0.1", "pyarrow 26.0.1 does not import beside numpy 1.26.4"),
+    ):
+        (variant,) = place.lock(place.spec(one, requirements)).variants
+        assert next(wheel.version for wheel in variant.wheels if wheel.name == "pyarrow") == version
+        assert [note for note in variant.variant.notes if "pyarrow" in note] == ([said] if said else [])

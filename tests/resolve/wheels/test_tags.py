@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training_imgtool.resolve.wheels.uv import choose_wheel, machine_of, name_uv_platform
+from training_imgtool.resolve.wheels.wheel_tags import choose_wheel, machine_of, name_uv_platform
 
 CASES = [
     ("3.10", "linux/amd64", "2.36", ["a-1-py3-none-any.whl", "a-1-cp310-cp310-manylinux_2_17_x86_64.whl"], 1),

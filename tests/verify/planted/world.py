@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,7 +158,13 @@ def _release(settings: Settings) -> str:
 
 @contextmanager
 def open_world(
-    folder: Path, *, referrers: bool = False, several: bool = False, attested: bool = False, release: str = ""
+    folder: Path,
+    *,
+    referrers: bool = False,
+    several: bool = False,
+    attested: bool = False,
+    release: str = "",
+    texts: Mapping[str, bytes] | None = None,
 ) -> Iterator[World]:
     """Pushes a spec whose parameter server has an image of its own.
 
@@ -168,12 +174,13 @@ def open_world(
         several: whether the spec is for two platforms.
         attested: whether the images have a bill and a provenance; one that is missing would hide what else is wrong.
         release: of the base's Python; by default one that this machine has.
+        texts: files of the base.
     """
     with MemoryRegistry(like_distribution, referrers=referrers) as server:
         switch = "on" if attested else "off"
         machine = Machine(folder / "machine", f"{server.host}/team", server.host, IMGTOOL_ATTESTATIONS=switch)
         settings = from_environment(machine.env)
-        base = make_base(docker=False, env=(f"PYTHON_VERSION={release or _release(settings)}",))
+        base = make_base(docker=False, env=(f"PYTHON_VERSION={release or _release(settings)}",), texts=texts)
         base.put(server.host)
         project = Project(folder / "project", Wheels(folder / "wheels"), base)
         spec = (project.folder / "image.yaml").read_text()

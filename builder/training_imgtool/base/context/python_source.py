@@ -50,12 +50,14 @@ class Source:
     Attributes:
         imports: the imports that run whenever the module loads, outside of functions, conditions, `try` and `with`.
         main_imports: the imports that also run if the file is the program.
+        inner_imports: the imports that run whenever one of its functions runs, outside of conditions, `try` and `with`.
         all_imports: every import, wherever it stands.
         opens_up_at: the first line of code that may change where Python looks for modules, or create modules.
     """
 
     imports: tuple[Import, ...]
     main_imports: tuple[Import, ...]
+    inner_imports: tuple[Import, ...]
     all_imports: tuple[Import, ...]
     opens_up_at: int | None
 
@@ -73,6 +75,7 @@ def read_source(data: bytes, path: str, python: tuple[int, int]) -> Source:
     return Source(
         imports=tuple(_imports(tree.body)),
         main_imports=tuple(_imports(main)),
+        inner_imports=tuple(_imports(_walk_functions([*tree.body, *main], is_inside=False))),
         all_imports=tuple(_imports(_walk_statements(tree))),
         opens_up_at=_find_opening(tree, main, data),
     )
@@ -140,6 +143,14 @@ def _imports(nodes: Iterable[ast.AST]) -> Iterator[Import]:
             yield Import(node.lineno, node.module or "", node.level, tuple(alias.name for alias in node.names))
 
 
+def _walk_functions(nodes: Iterable[ast.AST], *, is_inside: bool) -> Iterator[ast.AST]:
+    for node in nodes:
+        if is_inside:
+            yield node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _walk_functions(node.body, is_inside=is_inside or not isinstance(node, ast.ClassDef))
+
+
 def _walk_statements(tree: ast.Module) -> Iterator[ast.AST]:
     """Yields the statements in the order of `ast.walk`; skips expressions, on which `ast.walk` spends most time."""
     todo: deque[ast.AST] = deque([tree])
@@ -151,6 +162,7 @@ def _walk_statements(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _find_opening(tree: ast.Module, main: list[ast.stmt], data: bytes) -> int | None:
+    data = _as_utf8(data)
     if not (_FINDS_MORE.search(data) or _MAKES_FILES.search(data)):
         return None
     code = _blank_prose(tree, data)
@@ -162,22 +174,32 @@ def _find_opening(tree: ast.Module, main: list[ast.stmt], data: bytes) -> int | 
     return min(lines, default=None)
 
 
+def _as_utf8(data: bytes) -> bytes:
+    """Returns a file that Python can parse in UTF-8, in which positions in the tree are those in the file."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        return data if encoding in {"utf-8", "utf-8-sig"} else data.decode(encoding).encode("utf-8", "replace")
+    except (SyntaxError, UnicodeError, LookupError):
+        return data
+
+
 def _blank_prose(tree: ast.Module, data: bytes) -> bytes:
     """Blanks a file's comments, docstrings and other bare strings; line numbers do not change."""
     lines = data.splitlines(keepends=True)
-    for node in _walk_statements(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
-                start = node.col_offset if number == node.lineno else 0
-                end = node.end_col_offset if number == node.end_lineno else None
-                lines[number - 1] = lines[number - 1][:start] + (lines[number - 1][end:] if end else b"\n")
     try:
-        for token in tokenize.tokenize(io.BytesIO(data).readline):
+        for node in _walk_statements(tree):
+            value = node.value if isinstance(node, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                for number in range(value.lineno, (value.end_lineno or value.lineno) + 1):
+                    start = value.col_offset if number == value.lineno else 0
+                    end = value.end_col_offset if number == value.end_lineno else None
+                    lines[number - 1] = lines[number - 1][:start] + (lines[number - 1][end:] if end else b"\n")
+        for token in tokenize.generate_tokens(io.StringIO(data.decode("utf-8-sig", "replace")).readline):
             if token.type == tokenize.COMMENT:
                 number = token.start[0] - 1
                 lines[number] = (
                     lines[number].removesuffix(b"\n").removesuffix(b"\r").removesuffix(token.string.encode()) + b"\n"
                 )
-    except (tokenize.TokenError, SyntaxError):  # the tokenizer refuses some texts that the parser accepts
+    except (tokenize.TokenError, SyntaxError, IndexError):  # the tokenizer refuses some texts that the parser accepts
         return data
     return b"".join(lines)

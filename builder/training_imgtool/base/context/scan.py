@@ -22,6 +22,7 @@ from training_imgtool.base.context.entries import BLOCK, GONE, Entry, Kind, OnDi
 from training_imgtool.base.context.own_files import Streams, is_litter, is_litter_folder
 from training_imgtool.base.context.secret_files import PATTERNS
 from training_imgtool.base.errors import InputError
+from training_imgtool.base.image_limits import find_path_fault
 from training_imgtool.base.json_cache import read_cached, write_cached
 from training_imgtool.base.system import list_names
 
@@ -215,9 +216,8 @@ class Walk:
         return f"{sha256.hexdigest()} {blob.hexdigest()} {'secret' if suspect else 'plain'}"
 
     def _count(self, path: str, size: int) -> None:
-        if path.rpartition("/")[2].startswith(".wh."):
-            message = f"{path}: in an image, a file with such a name deletes another file"
-            raise InputError(message, hint="rename it, or list it in .dockerignore")
+        if fault := find_path_fault(path):
+            raise InputError(f"{path[:80]}: {fault}", hint="rename it, or list it in .dockerignore")
         self._bytes += size
         if len(self.entries) >= MOST_ENTRIES or self._bytes > MOST_BYTES:
             raise InputError(

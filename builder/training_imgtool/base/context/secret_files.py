@@ -13,11 +13,16 @@ from collections.abc import Collection, Iterable
 from training_imgtool.base.context.dockerignore import parse_dockerignore
 from training_imgtool.base.errors import InputError
 from training_imgtool.base.secret_text import PATTERNS as OF_TEXT
-from training_imgtool.base.secret_text import detect_file_secret
+from training_imgtool.base.secret_text import detect_file_secret, detect_table_secret
 
-HEAD = 4 << 20  # bytes of a file that `by_content` needs
-_LOOK = 1 << 16  # bytes that tell text from binary data; of binary data, imgtool looks at no more
-_SETTINGS = r"(?i).*\.(?:ya?ml|toml|ini|cfg|conf|cnf|config|properties|env|sh|bash|tf|service)\Z"
+HEAD = 16 << 20  # bytes of a file that `by_content` needs
+_LOOK = 1 << 20  # bytes that tell text from binary data; of binary data, imgtool looks at no more
+_BACKUP = r"(?i)(?:\.(?:bak|backup|old|orig|save|copy|[0-9])|~)+\Z"
+_SETTINGS = (
+    r"(?i).*\.(?:ya?ml|toml|ini|cfg|conf|cnf|config|properties|env|envrc|sh|bash|tf|service)\Z"
+    r"|(?:.*/)?(?:dotenv|env|creds?|credentials?|secrets?|passwords?|logins?|keys?|tokens?)(?:\.txt)?\Z"
+    r"|(?:.*/)?\.?wandb/settings\Z"
+)
 _CODE = r"(?i).*\.(?:py|pyi|ipynb|json|xml|r|jl|js|ts|java|scala|go|rb|lua|c|cc|cpp|h|hpp|rs|pl|php|gin)\Z"
 _NAMES = r"""(?xis) (?: \.env (?: \. (?!example\Z|sample\Z|template\Z|dist\Z) .* )?
     | id_(?:rsa|dsa|ecdsa|ecdsa_sk|ed25519|ed25519_sk)
@@ -36,11 +41,14 @@ _IN_FOLDERS = frozenset(
     | {"huggingface/token", "huggingface/stored_tokens", ".huggingface/token", ".cargo/credentials", ".gem/credentials"}
 )
 
-PATTERNS = repr((HEAD, _NAMES, sorted(_FOLDERS), sorted(_IN_FOLDERS), _SETTINGS, _CODE, OF_TEXT))  # all of them
+PATTERNS = repr(
+    (HEAD, _NAMES, sorted(_FOLDERS), sorted(_IN_FOLDERS), _BACKUP, _SETTINGS, _CODE, OF_TEXT)
+)  # all of them
 
 
 def by_name(path: str) -> bool:
     """Returns whether files with the name of `path` (relative, with slashes) usually contain secrets."""
+    path = re.sub(_BACKUP, "", path)
     folders, _, name = path.rpartition("/")
     # No pattern matches a module's name. Compiling takes half a millisecond, and many trainers have only modules.
     if (name.startswith(".") or not name.endswith(".py")) and re.match(_NAMES, name):
@@ -57,7 +65,10 @@ def by_content(path: str, head: bytes) -> bool:
     is_wide = head[:2] in {b"\xff\xfe", b"\xfe\xff"}
     is_text = is_wide or b"\0" not in head[:_LOOK]
     text = head[: HEAD if is_text else _LOOK].decode("utf-16" if is_wide else "latin-1", errors="replace")
+    path = re.sub(_BACKUP, "", path)
     settings, code = (bool(re.match(pattern, path)) for pattern in (_SETTINGS, _CODE))
+    if path.lower().endswith((".txt", ".csv", ".tsv")) and is_text and detect_table_secret(text):
+        return True
     return detect_file_secret(text, settings=settings, code=code) is not None
 
 

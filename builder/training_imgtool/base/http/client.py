@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote, urljoin, urlsplit
 
 from training_imgtool.base.errors import VerificationError
+from training_imgtool.base.hidden import remember_authorization
 from training_imgtool.base.http.addresses import DEFAULT_PORTS, REDIRECTS, Origin, origin_of, redact
 from training_imgtool.base.http.errors import proxy_refusal, translate_errors
 from training_imgtool.base.http.pool import Pool, Response, find_certificates, make_pool, timeouts
@@ -143,6 +144,7 @@ class Client:
 
         Raises: see `translate_errors`.
         """
+        remember_authorization(headers.get("Authorization", ""))
         origin = origin_of(url)
         length = body.length if body is not None else 0 if method in _CARRYING else None
         counted = {} if length is None else {"Content-Length": str(length)}

@@ -12,8 +12,11 @@ from difflib import get_close_matches
 from typing import Any
 
 from training_imgtool.jobs import slices
-from training_imgtool.jobs.model import NOT_CHECKED, Finding, Path, Severity, add_source, get
+from training_imgtool.jobs.model import NO_MAPPING, NOT_CHECKED, Finding, Path, Severity, add_source, get
 from training_imgtool.jobs.rules import names
+from training_imgtool.jobs.rules.batch import job_findings
+from training_imgtool.jobs.rules.images import PLACEHOLDER
+from training_imgtool.jobs.rules.ranks import job_ranks
 from training_imgtool.jobs.rules.shapes import Rules, shape_findings, well_typed
 from training_imgtool.jobs.tables import nearest
 from training_imgtool.jobs.yamlio import read_table
@@ -25,6 +28,10 @@ KINDS = {kind: words.split()[1:] or [TARGETS[kind].row.kinds[kind]] for kind, wo
 """The apiVersions of every kind that has a shape; KIND.GROUP where another group has the same kind."""
 Judge = Callable[..., Iterable[Finding]]
 _MACHINE = "node.kubernetes.io/instance-type"
+_FUSE, _FUSE_DRIVER = "gke-gcsfuse/volumes", "gcsfuse.csi.storage.gke.io"
+_TYPO = 0.85  # likeness of two kinds of which one is probably misspelt
+_SOME, _NO, _ONE = range(1, 1 << 31), range(1), range(1, 2)  # how many values an operator takes
+_VALUES = {"In": _SOME, "NotIn": _SOME, "Exists": _NO, "DoesNotExist": _NO, "Gt": _ONE, "Lt": _ONE}
 _STRICT = {"TFJob", "JobSet", "TrainJob", "Service"}  # names of other kinds may have dots
 
 
@@ -64,8 +71,8 @@ def unknown_kind(kind: Any, version: Any) -> Finding:
     if isinstance(kind, str) and isinstance(version, str | None):
         alike = [name for name in KINDS if name.lower() == kind.lower() != name and name != kind]
         of_version = [name.partition(".")[0] for name, versions in KINDS.items() if version in versions]
-        close = get_close_matches(kind, of_version, n=1, cutoff=0.6 if "." in str(version) else 0.85)
-        meant = f"did you mean {close[0]}?" if close else None
+        close = get_close_matches(kind, of_version, n=1, cutoff=_TYPO)
+        meant = f"did you mean {close[0]}?" if close and not _adds_word(kind, close[0]) else None
         if meant := f"did you mean {alike[0]}?" if alike else meant:
             message = f"{kind!r} is not a kind of {version}"
             return Finding(path=("kind",), message=message, hint=meant, source=str(version))
@@ -73,6 +80,12 @@ def unknown_kind(kind: Any, version: Any) -> Finding:
         return Finding(path=("kind",), message=message, severity=Severity.WARNING)
     key, value, example = ("apiVersion", version, "v1") if isinstance(kind, str) else ("kind", kind, "Job")
     return Finding(path=(key,), message=f"{value!r}: expected text such as {example}", source="Kubernetes API")
+
+
+def _adds_word(kind: str, other: str) -> bool:
+    """Tells whether one kind is the other with a further word, as PersistentVolumeClaim is."""
+    shorter, longer = sorted((kind, other), key=len)
+    return longer.startswith(shorter) and longer[len(shorter) :][:1].isupper()
 
 
 def _metadata(kind: str, metadata: Any) -> Iterator[Finding]:
@@ -109,14 +122,27 @@ def _pod(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
                     yield Finding(path=(*here, "volumeMounts", place, "name"), message=message)
 
 
-def slice_findings(pod: Mapping[str, Any], path: Path) -> Iterator[Finding]:
+def slice_findings(
+    pod: Mapping[str, Any], path: Path, annotations: Mapping[str, Any] = NO_MAPPING
+) -> Iterator[Finding]:
     """Checks the nodes that a Pod with a TPU selects: the topology, the machine type, and the chips per machine."""
-    nodes = pod.get("nodeSelector") or {}
+    nodes, here = pod.get("nodeSelector") or {}, (*path, "nodeSelector")
     label, topology, machine = (str(nodes.get(key)) for key in (slices.ACCELERATOR, slices.TOPOLOGY, _MACHINE))
+    both = {slices.ACCELERATOR, slices.TOPOLOGY}
+    if not both & nodes.keys() or any(PLACEHOLDER.search(text) for text in (label, topology)):
+        return
+    for key in both - nodes.keys() if not _asks_part(annotations) else ():
+        yield _warning(
+            (*here, key), "is missing: GKE's TPU nodes have this label, and a Pod that selects one needs both"
+        )
+    if slices.ACCELERATOR in nodes and label not in slices.list_accelerators():
+        near = nearest(label, slices.list_accelerators())
+        yield _warning((*here, slices.ACCELERATOR), f"{label!r} is not a TPU of GKE: no node has this label", near)
+    if not any(slices.TPU in (get(item, "resources", key) or {}) for item, key in _resource_lists(pod)):
+        yield _warning((*path, "containers"), f"no container requests {slices.TPU}, so no TPU is used")
     if label not in slices.read_labels() or slices.TOPOLOGY not in nodes:
         return
-    known = [machine] if machine in slices.list_machines() else []
-    found, here = slices.find_slices(label, topology), (*path, "nodeSelector")
+    known, found = [machine] if machine in slices.list_machines() else [], slices.find_slices(label, topology)
     if not found:
         message = f"no such nodes: {label} has {slices.list_topologies(label)}"
         yield Finding(path=(*here, slices.TOPOLOGY), message=f"{topology!r}: {message}")
@@ -132,6 +158,20 @@ def slice_findings(pod: Mapping[str, Any], path: Path) -> Iterator[Finding]:
         yield Finding(path=(*path, "containers"), message=f"{message}, and one Pod must request all of them")
 
 
+def _asks_part(annotations: Mapping[str, Any]) -> bool:
+    """Tells whether Kueue's annotations ask for a part of a slice, whose nodes Kueue then chooses."""
+    return any("slice" in key for key in annotations)
+
+
+def _resource_lists(pod: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
+    for item in (*(pod.get("containers") or []), *(pod.get("initContainers") or [])):
+        yield from ((item, key) for key in ("limits", "requests") if isinstance(item, dict))
+
+
+def _warning(path: Path, message: str, hint: str | None = None) -> Finding:
+    return Finding(path=path, message=message, hint=hint, severity=Severity.WARNING)
+
+
 def _count_chips(pod: Mapping[str, Any]) -> int | None:
     """Counts the TPU chips of a Pod's containers; None if there is no request, or if one is not a number."""
     asked = [get(item, "resources", "limits", slices.TPU) for item in pod.get("containers") or []]
@@ -139,17 +179,22 @@ def _count_chips(pod: Mapping[str, Any]) -> int | None:
     return sum(map(int, texts)) if texts and all(text.isdecimal() for text in texts) else None
 
 
-def host_findings(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
-    """Checks that a Job on a TPU slice has one Pod per host, unless Kueue's annotations ask for a part of a slice."""
+def host_findings(job: Mapping[str, Any], path: Path, *, indexed: bool = True) -> Iterator[Finding]:
+    """Checks that a Job on a TPU slice has one Pod per host, unless Kueue's annotations ask for a part of a slice.
+
+    GKE numbers the hosts of a slice by the Pods' index, which only an Indexed Job has.
+    """
     template = job.get("template") or {}
     pod, annotations = template.get("spec") or {}, get(template, "metadata", "annotations") or {}
     nodes, chips = pod.get("nodeSelector") or {}, _count_chips(pod)
     label, topology = str(nodes.get(slices.ACCELERATOR)), str(nodes.get(slices.TOPOLOGY))
-    if label not in slices.read_labels() or any("slice" in key for key in annotations):
+    if label not in slices.read_labels() or _asks_part(annotations):
         return
     found = [row for row in slices.find_slices(label, topology) if chips in {None, row.chips}]
     hosts = [row.hosts for row in found if nodes.get(_MACHINE) not in slices.list_machines() - {row.machine}]
     at_once = job.get("parallelism", 1)
+    if hosts and min(hosts) > 1 and not indexed:
+        yield _warning((*path, "completionMode"), "expected Indexed: without it, each host of the slice is worker 0")
     for key, value in (("completions", job.get("completions", at_once)), ("parallelism", at_once)):
         if hosts and isinstance(value, int) and value not in hosts:
             message = f"{value}: {label} {topology} has {' or '.join(map(str, hosts))} hosts, and each runs one Pod"
@@ -177,10 +222,10 @@ def _resources(resources: Mapping[str, Any], path: Path, _root: Any) -> Iterator
             yield Finding(path=(*path, "requests", key), message=message)
         elif (low := _size(limit)) is not None and (_size(request) or 0) > low:
             yield Finding(path=(*path, "requests", key), message=f"{request} is above the limit {limit}")
-    limit = limits.get("nvidia.com/gpu")
-    if limit is not None and not re.fullmatch(r"[0-9]+(?:\.0+)?k?", str(limit)):
-        message = f"{limit}: expected a whole number of GPUs such as 1"
-        yield Finding(path=(*path, "limits", "nvidia.com/gpu"), message=message)
+    for key, limit in limits.items():
+        whole = "/" in key and "hugepages" not in key and "kubernetes.io/" not in key
+        if whole and re.fullmatch(r"[0-9.]+[munkMGTPE]?i?", str(limit)) and (_size(limit) or 0) % 1:
+            yield Finding(path=(*path, "limits", key), message=f"{limit}: expected a whole number such as 1")
 
 
 def _size(text: Any) -> float | None:
@@ -198,21 +243,24 @@ def _toleration(item: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Fin
     parts = (item.get(key) for key in ("key", "operator", "value", "effect"))
     if problem := names.toleration(*parts):
         yield Finding(path=(*path, problem[0]), message=problem[1])
+    if "tolerationSeconds" in item and item.get("effect") != "NoExecute":
+        yield Finding(path=(*path, "effect"), message="tolerationSeconds goes only with NoExecute")
+
+
+def _expression(item: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:
+    """Checks the number of values of a node selector's or a label selector's operator."""
+    operator, count = item.get("operator"), len(item.get("values") or [])
+    wanted = _VALUES.get(str(operator))
+    if wanted is not None and count not in wanted:
+        expected = "none" if 0 in wanted else "one" if len(wanted) == 1 else "one or more"
+        yield Finding(path=(*path, "values"), message=f"{operator} with {count} values: expected {expected}")
 
 
 def _job(job: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
-    """Checks that the restart policy lets a Job's Pods end. JobSet's webhook sets a missing policy to OnFailure."""
-    policy = get(job, "template", "spec", "restartPolicy")
-    has_default = isinstance(root, dict) and root.get("kind") not in {"Job", "CronJob"}
-    if policy not in {"Never", "OnFailure", *([None] if has_default else [])}:
-        where = (*path, "template", "spec", "restartPolicy")
-        yield Finding(path=where, message=f"{policy or 'is missing'}: a Job takes Never or OnFailure")
-    elif job.get("podFailurePolicy") is not None and policy != "Never":
-        message = f"does not go with restartPolicy {policy}: expected Never" if policy else "needs restartPolicy: Never"
-        yield Finding(path=(*path, "podFailurePolicy"), message=message)
-    yield from host_findings(job, path)
-    if job.get("completionMode") == "Indexed" and job.get("completions") is None:
-        yield Finding(path=(*path, "completions"), message="is missing: an Indexed Job needs it")
+    yield from job_ranks(job, path, root)
+    of_jobset = get(root or {}, "kind") not in {"Job", "CronJob"}
+    yield from job_findings(job, path, of_jobset=of_jobset)
+    yield from host_findings(job, path, indexed=job.get("completionMode", "Indexed" if of_jobset else "") == "Indexed")
 
 
 def _service(service: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Finding]:
@@ -226,9 +274,43 @@ def _service(service: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Fin
         yield Finding(path=(*path, "clusterIP"), message=f"{address!r}: expected None or an IP address")
 
 
+def _annotations(path: Path, root: Any) -> Mapping[str, Any]:
+    """Returns the annotations of the Pod whose spec is at `path`."""
+    for key in path[:-1]:
+        root = root[key]
+    return get(root, "metadata", "annotations") or {}
+
+
+def _memory_findings(pod: Mapping[str, Any], path: Path) -> Iterator[Finding]:
+    """Checks that folders in memory fit into the memory of the containers that mount them, because they count there."""
+    sizes = {}
+    for volume in pod.get("volumes") or []:
+        folder = get(volume or {}, "emptyDir") or {}
+        if folder.get("medium") == "Memory":
+            sizes[volume.get("name")] = folder.get("sizeLimit")
+    for index, running in enumerate(pod.get("containers") or []):
+        limit = get(running or {}, "resources", "limits", "memory")
+        for place, mount in enumerate(get(running or {}, "volumeMounts") or []):
+            size = sizes.get(get(mount or {}, "name"))
+            if None not in {_size(limit), _size(size)} and (_size(size) or 0) > (_size(limit) or 0):
+                message = f"{size} of memory count as the container's, whose limit is {limit}"
+                yield _warning((*path, "containers", index, "volumeMounts", place), message)
+
+
+def _bucket_findings(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
+    """Checks that a Pod with a bucket has the annotation without which GKE adds no driver to the Pod."""
+    annotated = _annotations(path, root).get(_FUSE) == "true"
+    for index, volume in enumerate(pod.get("volumes") or []):
+        if get(volume or {}, "csi", "driver") == _FUSE_DRIVER and not annotated:
+            message = f'the Pod needs the annotation {_FUSE}: "true": without it, the mount fails'
+            yield _warning((*path, "volumes", index), message)
+
+
 def _pod_and_slice(pod: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
     yield from _pod(pod, path, root)
-    yield from slice_findings(pod, path)
+    yield from slice_findings(pod, path, _annotations(path, root))
+    yield from _bucket_findings(pod, path, root)
+    yield from _memory_findings(pod, path)
 
 
 _RULES: Rules = {
@@ -236,6 +318,7 @@ _RULES: Rules = {
     "Container": _container,
     "KubeResources": _resources,
     "Toleration": _toleration,
+    "KubeMatchExpression": _expression,
     "BatchJobSpec": _job,
     "CoreJobSpec": _job,
     "ServiceSpec": _service,

@@ -22,6 +22,10 @@ _BOOLEANS = {  # targets whose readers differ from gcloud's YAML
     Target.SKYPILOT: frozenset({"true", "false", "yes", "no", "on", "off"}),
 }
 _ECI = "k8s.aliyun.com/"  # prefix of annotations that only ECI's virtual nodes read
+_COMPOSE_CONFIG = "docker compose config"
+_OTHER_FILES = re.compile(
+    r"required variable|not set here|no such file|env file"
+)  # what another folder or environment may have
 _PLACEHOLDER = re.compile(r"\$\{?[A-Za-z_]\w*\}?|<[^<>]+>|'(?:__\w+__|[A-Z][A-Z0-9_]*_(?:NAME|ID|PATH))'")
 
 
@@ -61,7 +65,7 @@ def lint(
         allow_unknown: whether values that the tables lack (keys, machines, accelerators, regions) are only warnings.
         region: the job's region, for files of Google's services, where a flag sets the region.
         strict: whether warnings are errors. In a file of which imgtool could check nothing, they always are.
-        answer: for a batch script, the error of `sbatch --test-only`: empty if it printed none, None if it
+        answer: the error of `sbatch --test-only` or `docker compose config`: empty if it printed none, None if it
             did not run.
 
     Raises:
@@ -85,7 +89,10 @@ def lint(
             findings = [_unchecked(target)]
         else:
             findings = [*parsed.findings, *_judge(data, allow_unknown=allow_unknown, region=region)]
-        findings += secret_findings(data)
+        findings = [
+            *(_weigh_answer(findings, answer) if target is Target.COMPOSE else findings),
+            *secret_findings(data),
+        ]
         if number == 0 and len(documents) > 1 and target is Target.VERTEX:
             findings.append(Finding(path=(), message=f"{len(documents)} documents: expected one", source=GCLOUD))
         findings = [_filled_in(finding, parsed.data) for finding in first_of_each(findings)]
@@ -106,6 +113,21 @@ def _lint_script(text: str, file: str, answer: str | None) -> Iterator[Message]:
         message = "options only: imgtool checked the script's #SBATCH options, images and secrets, and nothing else"
         hint = f"`sbatch --test-only {file}` asks the cluster, and imgtool lint does the same where sbatch is on PATH"
         yield _message(Finding(path=(), message=message, hint=hint, severity=Severity.WARNING), file, None)
+
+
+def _weigh_answer(findings: Iterable[Finding], answer: str | None) -> Iterator[Finding]:
+    """Adds the error of `docker compose config`; if it accepts the file, leaves out errors against the schema."""
+    yield from (finding for finding in findings if answer != "" or finding.severity is not Severity.ERROR)
+    if answer:
+        place = re.search(r"\b(?:services|networks|volumes|secrets|configs)[.\[][\w.\[\]-]*", answer)
+        words = re.findall(r"[\w-]+", place[0]) if place else []
+        path = tuple(int(word) if word.isdecimal() else word for word in words)
+        severity = Severity.WARNING if _OTHER_FILES.search(answer) else Severity.ERROR
+        yield Finding(path=path, message=answer, source=_COMPOSE_CONFIG, severity=severity)
+    elif answer is None:
+        message = "schema only: imgtool did not check values that the schema allows and Compose refuses"
+        hint = "imgtool lint asks `docker compose config` where Docker has its plugin"
+        yield Finding(path=(), message=message, hint=hint, severity=Severity.HINT)
 
 
 def _weighed(messages: Iterable[Message], *, strict: bool) -> Iterator[Message]:
@@ -183,7 +205,8 @@ def _filled_in(finding: Finding, data: Any) -> Finding:
     """Turns an error about a placeholder (`${NAME}`, `<name>`), which users replace before they submit, into a hint."""
     value = _value_at(data, finding.path)
     texts = (finding.message, value if isinstance(value, str) else "")
-    if finding.at_key or finding.severity is not Severity.ERROR or not any(map(_PLACEHOLDER.search, texts)):
+    own = not finding.at_key and finding.source != _COMPOSE_CONFIG
+    if not own or finding.severity is not Severity.ERROR or not any(map(_PLACEHOLDER.search, texts)):
         return finding
     return replace(finding, severity=Severity.HINT, message=f"not checked, as it is a placeholder: {finding.message}")
 

@@ -20,7 +20,7 @@ from training_imgtool.jobs.yamlio import read_table
 
 _SOURCE = "sbatch manual"
 _MARK = "#SBATCH"
-_IMAGE = re.compile(r"--container-image[= ]['\"]?([^\s'\"\\]+)")
+_IMAGE = re.compile(r"--container-image[= ]['\"]?([^\s'\"]+)")
 _SUCH_AS = {"time": "such as 90 (minutes), 1:30:00 or 2-12", "size": "such as 32G: a whole number, K, M, G or T"}
 _MEMORIES = {"mem", "mem-per-cpu", "mem-per-gpu"}
 Placed = tuple[int, Finding]
@@ -39,7 +39,7 @@ def script_findings(text: str) -> Iterator[Placed]:
     head = next((i for i, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
     given: dict[str, int] = {}
     for index, line in enumerate(lines):
-        if not line.startswith(f"{_MARK} ") or "{{" in line:  # a line of a template is not an option yet
+        if not re.match(rf"{_MARK}\s", line) or "{{" in line:  # a line of a template is not an option yet
             continue
         if index > head:
             message = "sbatch reads no options below the first command"
@@ -51,7 +51,8 @@ def script_findings(text: str) -> Iterator[Placed]:
     if len(both := sorted(_MEMORIES & given.keys())) > 1:
         yield given[both[1]], _error(f"--{both[1]} does not go with --{both[0]}: expected one of them")
     for index, line in enumerate(lines):
-        yield from ((index, finding) for value in _IMAGE.findall(line) for finding in _image_findings(value))
+        for name in () if line.startswith(_MARK) else _IMAGE.findall(line):
+            yield from ((index, finding) for finding in _image_findings(name.rstrip("\\").replace("\\#", "#")))
     yield from line_secrets(lines)
 
 
@@ -61,11 +62,16 @@ def _error(message: str, hint: str | None = None) -> Finding:
 
 def _options(text: str) -> Iterator[tuple[str, Finding | None]]:
     """Reads the options of a line as getopt does, each with its fault or None."""
+    text = text.rstrip()
+    text = text[:-1] if (len(text) - len(text.rstrip("\\"))) % 2 else text
     try:
-        words = shlex.split(text, comments=True)
+        words, uncut = ([word for word in shlex.split(text, comments=ends) if word.strip()] for ends in (True, False))
     except ValueError:
         yield "", _error(f"{text.strip()!r}: a quote has no end")
         return
+    if words != uncut[: len(words)]:
+        message = f"sbatch ends {uncut[len(words) - 1]!r} at the #, where a comment begins"
+        yield "", _warning(message, "write \\#", _SOURCE)
     while words:
         word = words.pop(0)
         if not word.startswith("-") or word == "-":
@@ -85,6 +91,7 @@ def _options(text: str) -> Iterator[tuple[str, Finding | None]]:
             words.insert(0, f"-{value}")
             equals = ""
         yield name, _value_finding(name, kind, value if equals else None)
+        yield from ((name, found) for found in (_image_findings(value) if name == "container-image" else ()))
 
 
 def _find(given: str, *, long: bool) -> dict[str, str]:
@@ -144,5 +151,5 @@ def _image_findings(value: str) -> Iterator[Finding]:
         yield from image_findings(f"{registry}/{image}" if mark else image, ())
 
 
-def _warning(message: str) -> Finding:
-    return replace(_error(message), severity=Severity.WARNING, source="pyxis and enroot")
+def _warning(message: str, hint: str | None = None, source: str = "pyxis and enroot") -> Finding:
+    return replace(_error(message, hint), severity=Severity.WARNING, source=source)

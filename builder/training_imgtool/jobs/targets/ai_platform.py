@@ -25,13 +25,14 @@ from training_imgtool.jobs.model import (
     replicas,
     without_none,
 )
-from training_imgtool.jobs.rules.google import project_findings
+from training_imgtool.jobs.rules.google import bucket_findings, project_findings
 from training_imgtool.jobs.targets.google import gcloud
 from training_imgtool.jobs.yamlio import read_table
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.model.targets import Target
 
 CLOSED = "AI Platform Training closed on 2025-01-31; its successor is Vertex AI: --target vertex"
+_JOB_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 PREFIX = dict(zip(Role, ("master", "worker", "parameterServer", "evaluator"), strict=True))
 
 
@@ -50,12 +51,19 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     return JobFile(
         target=Target.AI_PLATFORM,
         documents=(job,),
-        notes=(CLOSED,),
+        notes=(CLOSED, *_notes(spec)),
         command=command,
         flags=lambda: gcloud.flag_command(job, spec.job.project),
         stage=_stage(options),
         service=gcloud.ai_platform_service(job, spec.job.project),
     )
+
+
+def _notes(spec: ImageSpec) -> Iterator[str]:
+    """Warns of buckets that gcloud refuses: it reads packages only from a flag. The API does not check them."""
+    given = {"package_uris": spec.job.package_uris, "staging": (spec.job.staging,)}
+    for key, uris in given.items() if spec.job.runtime_version else ():
+        yield from (f"warning: job.{key}: {found.message}" for uri in uris for found in bucket_findings(uri, ()))
 
 
 def _stage(options: JobOptions) -> tuple[str, ...]:
@@ -175,6 +183,9 @@ def _common(spec: ImageSpec) -> Document:
 def _spec_errors(spec: ImageSpec, options: JobOptions) -> Iterator[FieldError]:
     if spec.job.env:
         yield FieldError("AI Platform cannot set environment variables", field="job.env", hint="use the spec's `env`")
+    if spec.job.id and not _JOB_ID.fullmatch(spec.job.id):
+        message = f"{spec.job.id!r}: expected a letter, then letters, digits and '_', at most 128"
+        yield FieldError(message, field="job.id")
     if not spec.job.region:
         yield FieldError("is missing: every job runs in a region, such as us-central1", field="job.region")
     yield from _role_errors(spec)

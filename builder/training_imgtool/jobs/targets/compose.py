@@ -44,7 +44,7 @@ _SHARED = "2Gi"  # as much as Kubeflow Arena gives every training job
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>Ki|Mi|Gi|[bkmgBKMG]?)\Z")
 _CPUS = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<milli>m?)\Z")
 _COMPOSE = "Compose specification"
-_VOLUME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
+_VOLUME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+\Z")  # one letter is a drive of Windows
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
 
 
@@ -234,18 +234,22 @@ def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator
             yield from _service_findings(document, service, ("services", name))
 
 
+def _mapping(value: Any) -> Document:
+    return value if isinstance(value, dict) else {}
+
+
 def _service_findings(document: Document, service: Document, path: Path) -> Iterator[Finding]:
     yield from image_findings(service.get("image"), (*path, "image"))
     if not service.keys() & {"image", "build", "extends", "provider"}:
         yield Finding(path=path, message="has neither image nor build", source=_COMPOSE)
     for key, kind in (("depends_on", "services"), ("networks",) * 2, ("volumes",) * 2, ("secrets",) * 2):
         items = service.get(key)
-        for index, item in enumerate(items) if isinstance(items, list) else ((each, each) for each in items or {}):
+        for index, item in enumerate(items) if isinstance(items, list) else ((each, each) for each in _mapping(items)):
             source = item.get("source") if isinstance(item, dict) and item.get("type", "volume") == "volume" else item
             name = source.partition(":")[0] if isinstance(source, str) else None
             if key == "volumes" and (name is None or not _VOLUME.match(name) or name == source == item):
                 continue  # a path, or a volume without a name
-            if name is not None and name not in {"default", *(document.get(kind) or {})}:
+            if name is not None and name not in {"default", *_mapping(document.get(kind))}:
                 yield Finding(path=(*path, key, index), message=f"{name!r} is none of `{kind}`", source=_COMPOSE)
 
 

@@ -19,6 +19,8 @@ from training_imgtool.jobs.model import (
     Images,
     JobFile,
     JobOptions,
+    Path,
+    Severity,
     args_with_job_dir,
     image_of,
     job_key,
@@ -33,11 +35,18 @@ from training_imgtool.jobs.model import (
 from training_imgtool.jobs.rules.images import image_findings
 from training_imgtool.jobs.rules.schemas import published_findings
 from training_imgtool.jobs.service import JOB, Service, Standing, latest, read_objects, result_of
+from training_imgtool.jobs.tables import nearest
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
 _SKYPILOT = "SkyPilot 0.14's task schema"
 _TIERS = {"disk_tier": ("low", "medium", "high", "ultra", "best"), "network_tier": ("standard", "best")}
+_VALUES = {  # sky/resources.py: the text of each value, and what it is
+    "cpus": (r"(?=.*[1-9])[0-9]*\.?[0-9]*\+?", "a number such as 4 or 4+"),
+    "memory": (r"(?=.*[1-9])[0-9]*\.?[0-9]*(?i:[kmgtp]?[bi]?)[+x]?", "a size in GB such as 16, 16+ or 16GB"),
+    "accelerators": (r"[^:]+(?::(?=.*[1-9])[0-9.]+)?|(?:[^:]+:)?[0-9]+[GMT]B\+?(?::[0-9]+)?", "NAME or NAME:COUNT"),
+    "ports": (r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,.*)?", "a port or a range such as 8080-8090"),
+}
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[._-]{1,2}[A-Za-z0-9]+)*\Z")
 _CPUS = re.compile(r"[0-9]+(?:\.[0-9]+)?\Z")
 _MEMORY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>Mi|Gi|Ti|M|G|T)?\Z")
@@ -122,19 +131,39 @@ def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator
     for key in ("envs", "secrets"):
         if isinstance(task.get(key), dict):
             task[key] = {name: None if value is None else str(value) for name, value in task[key].items()}
+    if isinstance(nodes := task.get("num_nodes"), int) and nodes < 1:
+        yield Finding(path=("num_nodes",), message=f"{nodes}: expected 1 or more", source=_SKYPILOT)
     resources = task.get("resources")
     if isinstance(resources, dict):
         task["resources"] = _given(resources)
-        image = resources.get("image_id")
-        if isinstance(image, str) and image.startswith("docker:"):
-            yield from image_findings(image.removeprefix("docker:"), ("resources", "image_id"))
-        for key, tiers in _TIERS.items():
-            if isinstance(given := resources.get(key), str) and given.lower() not in tiers:
-                message = f"{given!r}: expected {', '.join(tiers)}"
-                yield Finding(path=("resources", key), message=message, source=_SKYPILOT)
+        yield from _resource_findings(task["resources"], ("resources",))
+        for key in ("any_of", "ordered"):
+            others = resources.get(key)
+            for index, other in enumerate(others if isinstance(others, list) else []):
+                yield from _resource_findings(_given(other), ("resources", key, index))
     if isinstance(mounts := task.get("file_mounts"), dict):
         task["file_mounts"] = {path: _given(mount) for path, mount in mounts.items()}
     yield from published_findings(task, "skypilot", _SKYPILOT)
+
+
+def _resource_findings(resources: Any, path: Path) -> Iterator[Finding]:
+    """Finds values that the schema allows and SkyPilot's parser refuses."""
+    given = resources if isinstance(resources, dict) else {}
+    for key, item in ((key, given[key]) for key in _VALUES if key in given):
+        pattern, words = _VALUES[key]
+        for value in item if isinstance(item, list) else [item]:
+            if isinstance(value, str | int | float) and not re.fullmatch(pattern, str(value), re.IGNORECASE):
+                yield Finding(path=(*path, key), message=f"{value!r}: expected {words}", source=_SKYPILOT)
+    image = given.get("image_id")
+    kind, _, name = image.partition(":") if isinstance(image, str) else ("", "", "")
+    if kind == "docker":
+        yield from image_findings(name, (*path, "image_id"))
+    elif name and nearest(kind, ["docker"]):
+        message = f"{image!r}: expected docker:IMAGE"
+        yield Finding(path=(*path, "image_id"), message=message, severity=Severity.WARNING)
+    for key, tiers in _TIERS.items():
+        if isinstance(value := given.get(key), str) and value.lower() not in tiers:
+            yield Finding(path=(*path, key), message=f"{value!r}: expected {', '.join(tiers)}", source=_SKYPILOT)
 
 
 def _given(value: Any) -> Any:

@@ -37,6 +37,7 @@ from training_imgtool.model.job import Slurm
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
+_QUOTED, _BACKSLASH = re.compile(r"[\\\"$`}]"), r"\\\g<0>"  # in "${NAME:?TEXT}"
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*\Z")
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT])i?\Z")
 _CPUS = re.compile(r"[0-9]+(?:\.[0-9]+)?m?\Z")
@@ -179,8 +180,9 @@ def _script(spec: ImageSpec, options: Document, steps: list[Document]) -> str:
     lines.append("export SLURM_EXPORT_ENV=ALL  # the steps get all of this, whatever sbatch --export said")
     lines += [f"export {name}={shlex.quote(value)}" for name, value in _environment(spec).items()]
     for name in spec.job.secrets:
-        lines.append(f'export {name}="$(sed -n {shlex.quote(f"s/^{name}=//p")} {spec.job.secrets_file})"')
-        lines.append(f': "${{{name}:?is not in {spec.job.secrets_file}}}"')
+        file = str(spec.job.secrets_file)
+        lines.append(f'export {name}="$(sed -n {shlex.quote(f"s/^{name}=//p")} {shlex.quote(file)})"')
+        lines.append(f': "${{{name}:?is not in {_QUOTED.sub(_BACKSLASH, file)}}}"')
     if len(steps) > 1 or options["nodes"] > 1:
         lines.append('export CLUSTER_NODES="$(scontrol show hostnames "$SLURM_JOB_NODELIST")"')
         lines.append("export CLUSTER_PORT=$((12000 + SLURM_JOB_ID % 20000))  # nodes may run other jobs too")

@@ -39,6 +39,7 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.rules.kubernetes import host_findings, slice_findings
+from training_imgtool.jobs.rules.ranks import GPU, RESERVED, container_ranks, process_findings
 from training_imgtool.jobs.targets import jobset
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
@@ -149,12 +150,29 @@ def _train_job(spec: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(path=("spec", "managedBy"), message=message)
     trainer, overrides = spec.get("trainer") or {}, spec.get("podTemplateOverrides")
     containers = [{"resources": trainer.get("resourcesPerNode") or {}}]
+    if str(get(spec, "runtimeRef", "name")).startswith("torch"):
+        yield from _torch_findings(trainer, ("spec", "trainer"))
     for index, override in enumerate(overrides if isinstance(overrides, list) else []):
         nodes = get(override, "spec", "nodeSelector") if isinstance(override, dict) else None
         pod, count = {"nodeSelector": nodes or {}, "containers": containers}, trainer.get("numNodes")
         yield from slice_findings(pod, ("spec", "podTemplateOverrides", index, "spec"))
         for finding in host_findings({"template": {"spec": pod}, "parallelism": count}, ()) if count else ():
             yield replace(finding, path=("spec", "trainer", "numNodes"))
+
+
+def _torch_findings(trainer: Mapping[str, Any], path: Path) -> Iterator[Finding]:
+    """Finds what Trainer's torch plug-in refuses, and numbers that do not fit the TrainJob's nodes."""
+    for index, item in enumerate(trainer.get("env") or []):
+        if get(item or {}, "name") in RESERVED:
+            message = f"{item['name']}: the controller sets this variable: remove it"
+            yield Finding(path=(*path, "env", index, "name"), message=message)
+    processes, nodes = trainer.get("numProcPerNode"), {trainer["numNodes"]} if "numNodes" in trainer else set[int]()
+    if isinstance(processes, str) and processes not in {"auto", "cpu", "gpu"}:
+        message = f"{processes!r}: expected a number, auto, cpu or gpu"
+        yield Finding(path=(*path, "numProcPerNode"), message=message)
+    gpus = get(trainer, "resourcesPerNode", "limits", GPU)
+    yield from process_findings(processes, gpus, (*path, "numProcPerNode"))
+    yield from container_ranks({**trainer, "env": []}, path, nodes=nodes, gpus=gpus)
 
 
 def _filled_in(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:

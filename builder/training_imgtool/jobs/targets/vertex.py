@@ -126,7 +126,7 @@ def _pool(spec: ImageSpec, images: Images, role: Role) -> Document:
     disk = of_role.disk
     container = {
         "imageUri": image_of(images, role),
-        "command": [_escape_variables(word) for word in launcher.vertex_command(spec, role)],
+        "command": list(launcher.vertex_command(spec, role)),  # the service expands variables only in `env`
         "args": args_with_job_dir(spec, role, passed_job_dir(spec, job_dir)),
         "env": [{"name": name, "value": _escape_variables(value)} for name, value in spec.job.env.items()],
     }

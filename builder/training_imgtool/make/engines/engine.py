@@ -97,7 +97,7 @@ class Engine:
             text = print_dockerfile(recipe, image.key, base=str(self._at_builder(repository)))
             context = make_build_context(run.inputs, (image.locked,), run.machine)
             solve = self._describe(image, image.own, text, tag, repository, secrets=True)
-            return replace(solve, context=context.write_tar, is_whole=True)
+            return replace(solve, context=context.write_tar, is_whole=True, epoch=recipe.epoch)
 
         pushed = self._pushed.do(tag, lambda: self._find_or_push(image, image.own, tag, solve, anew=False))
         check_finished(self._run.machine, image, pushed)

@@ -41,6 +41,7 @@ class Framework:
         trims: whether imgtool looks for unused files in its images, for which `lock` reads every wheel.
         complete: packages that need no library that a base lacks; a name with a hyphen at its end is a prefix.
         compiled: packages that have no wheels, because they are compiled for one build of the framework.
+        build_index: the URL below which its makers have an index for each build.
         roles: the roles that it knows.
         tpu_target: the target of a first spec with TPUs.
         starter_env: variables of a first spec.
@@ -63,6 +64,7 @@ class Framework:
     trims: bool = True
     complete: tuple[str, ...] = ()
     compiled: tuple[str, ...] = ()
+    build_index: str = ""
     roles: tuple[str, ...]
     tpu_target: str
     starter_env: Mapping[str, str] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from training_imgtool.base.settings import TORCH_INDEX
 from training_imgtool.model.frameworks.framework import Framework
 
 TORCH = Framework(
@@ -16,6 +17,7 @@ TORCH = Framework(
     trims=False,
     complete=("torch", "triton", "nvidia-", "cuda-"),
     compiled=("flash-attn", "apex", "deepspeed"),
+    build_index=TORCH_INDEX,
     roles=("master", "worker", "evaluator"),
     tpu_target="jobset",
     no_role="its processes exchange gradients among themselves",

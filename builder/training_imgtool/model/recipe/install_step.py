@@ -13,19 +13,25 @@ import re
 import shlex
 from pathlib import PurePosixPath
 
-from training_imgtool.model.lock import LockedVariant
+from training_imgtool.model.lock import LockedVariant, Variant
 from training_imgtool.model.recipe.apt_step import CUDA_LIBRARY_PATH, DRIVER_PATH
 
 VENV = "/opt/venv"
 WHEELS = "/wheels"
+LIBRARY = "/stdlib"
+"""The folder in a stage of buildx with the bytecode of the standard library."""
 REQUIREMENTS = "requirements.txt"
 CODE = "code"
 """The folder with the files of the spec in a builder's context; the wheels are beside it."""
 UNCOMPILED = "tests"
 """Folders of this name get no bytecode. In a TensorFlow stack with scikit-learn, it would be a third of all."""
+_LEFT_OUT = (
+    r"/(?:(?:site|dist)-packages|tests?|idle_test|idlelib|tkinter|turtledemo|lib2to3|ensurepip|pydoc_data)/"
+    r"|/sitecustomize\.py$"
+)
 _CUDA_WHEEL = re.compile(r"nvidia-(?!cuda-nvcc)(.+)-cu\d+")  # cuda-nvcc contains programs, not libraries
 _CUDA_13 = "nvidia-cuda-runtime"  # from CUDA 13 on, most of its wheels have no suffix and one folder, nvidia/cu13
-_UNCHECKED_HASH_SINCE = (3, 7)  # compileall --invalidation-mode, Python 3.7's What's New
+_HASHED_BYTECODE_SINCE = (3, 7)  # compileall --invalidation-mode, Python 3.7's What's New
 _ROOT_ACTION_SINCE = (22, 1)  # pip's changelog; the last pip for Python 3.6 is 21.3.1
 
 
@@ -90,9 +96,39 @@ def install_commands(locked: LockedVariant, exclude: tuple[str, ...]) -> tuple[s
         ),
     ]
     commands += [f"rm -rf {site}/{shlex.quote(prefix.strip('/'))}" for prefix in exclude]
-    if _number(python) >= _UNCHECKED_HASH_SINCE:
+    if has_hashed_bytecode(locked.variant):
         commands.append(compile_command(locked))
     return tuple(commands)
+
+
+def has_hashed_bytecode(variant: Variant) -> bool:
+    """Returns whether a variant's Python reads bytecode that contains the source's hash instead of its time."""
+    return _number(variant.python) >= _HASHED_BYTECODE_SINCE
+
+
+def library_script(variant: Variant) -> str:
+    """Returns the argument of RUN that compiles the standard library into `LIBRARY`, from where COPY takes it.
+
+    Python's option -B lets the modules that compileall imports stay without bytecode, and without -f, compileall skips
+    the modules that have it.
+    """
+    if not has_hashed_bytecode(variant):
+        return f"mkdir {LIBRARY}"
+    python = variant.python_executable
+    options = f"-q -j 0 -x '{_LEFT_OUT}' --invalidation-mode checked-hash"
+    commands = (
+        "set -eu",
+        f"library=\"$({python} -IBSc 'import os; print(os.path.dirname(os.__file__))')\"",
+        f"mkdir {LIBRARY}",
+        f'{{ {python} -I -B -m compileall {options} "$library" >/dev/null || true; }}',
+        f"find \"$library\" -name '*.pyc' -newer {LIBRARY} -exec cp --parents -t {LIBRARY} {{}} +",
+    )
+    return "; \\\n    ".join(commands)
+
+
+def is_left_out(path: str) -> bool:
+    """Returns whether a module of the standard library gets no bytecode, because no trainer imports it."""
+    return re.search(_LEFT_OUT, f"/{path}") is not None
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -218,6 +218,10 @@ def list_values(recipe: Recipe, base: str | None = None) -> dict[str, Any]:
         if recipe.run_after_packages.lines
         else "",
         "venv": install_step.VENV,
+        "library": {
+            "folder": install_step.LIBRARY,
+            "compile_script": install_step.library_script(variant),
+        },
         "wheels": {
             "folder": install_step.context_folder(recipe.locked),
             "destination": install_step.WHEELS,

@@ -29,7 +29,7 @@ KEY_LABEL = "dev.imgtool.key"
 _FIELDS = {
     SYSTEM: ("debian",),
     RUN: ("run",),
-    PACKAGES: ("python", "install", "wheels", "compression", "epoch"),
+    PACKAGES: ("python", "library", "install", "wheels", "compression", "epoch"),
     SETUP: ("run_after_packages",),
 }
 
@@ -170,13 +170,15 @@ class Recipe:
         wheels = {wheel.name: f"{wheel.version} {wheel.sha256}" for wheel in self.locked.wheels}
         document: dict[str, Any] = {"platform": self.platform, "base": self.base.digest}
         if self.template is not None:
-            text = {"template": self.template.text.splitlines(), "context": _list_entries(self.template.context)}
-            return document | text | {"wheels": wheels}
+            lines = self.template.text.split("\n")  # Docker ends a line nowhere else
+            document |= {"template": lines, "context": _list_entries(self.template.context), "wheels": wheels}
+            return document | {"epoch": self.epoch}
         document |= {
             "library_path": self.library_path,
             "debian": self._describe_debian(),
             "run": _describe_lines(self.run),
             "python": self.locked.variant.python_executable,
+            "library": install_step.library_script(self.locked.variant).splitlines(),
             "install": list(install_step.install_commands(self.locked, self.exclude)),
             "wheels": wheels,
             "compression": self.compression,

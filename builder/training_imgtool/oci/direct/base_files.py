@@ -1,8 +1,8 @@
 """Finds the files of a base image: in data for the bases of the version matrix, else by reading the layers once.
 
-The cache on this machine stores the tree of each layer under the layer's digest. The combined tree of a base's layers
-is a record of the cache. The manifest of a stage on that base also contains this record, so that another machine need
-not read the base's layers.
+The cache on this machine stores the tree of each layer under the layer's digest, and the combined tree of a base's
+layers under their digests. Each machine reads the layers itself: whoever could write such a tree for another machine
+could move the code of its images.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from training_imgtool.base.errors import VerificationError
 from training_imgtool.base.reference import DOCKER_HUB
@@ -47,14 +47,10 @@ class BaseReader:
 
     Args:
         cache: keeps the trees of bases and of single layers.
-
-    Attributes:
-        whole: the record of each tree that this run knows, by the tree's key, with the digests of its layers.
     """
 
     def __init__(self, cache: LayerCache) -> None:
-        self.cache = cache
-        self.whole: dict[str, tuple[tuple[str, ...], Record]] = {}
+        self._cache = cache
 
     def files(self, name: str | None, layers: Layers, read: Read, diff_ids: DiffIds = tuple) -> Files:
         """Returns the files of a base.
@@ -73,30 +69,25 @@ class BaseReader:
         return Files((lambda: facts, listed) if facts else (listed,))
 
     def files_on_top(self, base: Files, layers: Layers, read: Read) -> Files:
-        """Returns the files of an image that an engine built on the base."""
+        """Returns the files of an image whose further layers are those of a stage in a registry."""
         added = call_once(lambda: self._read_tree(layers(), read))
         return base.with_layer(added)
-
-    def records_of(self, layers: Collection[str]) -> dict[str, Record]:
-        """Returns the records of the known trees that consist only of layers whose digests are in `layers`."""
-        return {key: record for key, (own, record) in self.whole.items() if set(own) <= set(layers)}
 
     def _read_tree(self, layers: tuple[Descriptor, ...], read: Read, diff_ids: DiffIds = tuple) -> Node:
         """Returns the combined tree of layers; passes on the errors of reading these layers."""
         digests = tuple(layer.digest for layer in layers)
         key = hash_fields({"kind": "base", "version": _VERSION, "layers": digests})
-        whole = _find(self.cache, key)
+        whole = _find(self._cache, key)
         if whole is None:
             contents = dict(zip(digests, diff_ids(), strict=False))
             trees = (self._read_layer(layer, read, contents.get(layer.digest)) for layer in layers)
             whole = tree.prune(functools.reduce(tree.merge, trees, tree.make_folder()))
-            _keep(self.cache, key, whole)
-        self.whole[key] = (digests, self.cache.used[key])
+            _keep(self._cache, key, whole)
         return whole
 
     def _read_layer(self, layer: Descriptor, read: Read, diff_id: str | None) -> Node:
         key = hash_fields({"kind": "files", "version": _VERSION, "layer": layer.digest})
-        present = _find(self.cache, key)
+        present = _find(self._cache, key)
         if present is None:
             try:
                 present = read_layer_tree(_check_blocks(decompress(read(layer)), diff_id))
@@ -105,7 +96,7 @@ class BaseReader:
                     f"layer {layer.short} of the base: {error.message}",
                     hint=error.hint or "no engine unpacks such a layer: name another base, or push this one again",
                 ) from error
-            _keep(self.cache, key, present)
+            _keep(self._cache, key, present)
         return present
 
 

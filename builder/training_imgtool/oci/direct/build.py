@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from training_imgtool.oci.image.image_config import Settings
 from training_imgtool.oci.layers.context_layers import make_context_layer
 from training_imgtool.oci.layers.layers import LayerSource
 from training_imgtool.oci.layers.split import MOST_PARTS, Contents, split
-from training_imgtool.oci.wheel_layers.layer_tools import LayerTools
+from training_imgtool.oci.wheel_layers.layer_tools import LayerTools, LibraryFiles
 
 ROOT = frozenset({None, "", "0", "root", "0:0", "root:root", "0:root", "root:0"})
 _OF_PACKAGES = frozenset({"", "bin", "etc", "lib", "lib64", "sbin", "usr", "var"})
@@ -36,10 +37,14 @@ _CHANGES_PYTHON = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentImage:
-    """The image to which stages are appended: its manifest and config, the repository of its layers, and its files."""
+    """The image to which stages are appended: its manifest and config, the repository of its layers, and its files.
+
+    `library` opens the base's layers; None if imgtool need not look for its standard library.
+    """
 
     stored: StoredImage
     files: Files
+    library: LibraryFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ def build_image(
         VerificationError: the base or a wheel does not match its digest.
         InputError: the context changed; LocalFileError: a file cannot be read or written.
     """
-    below = set(image.read_config(parent.stored.config)["rootfs"]["diff_ids"])
+    below = len(parent.stored.manifest.layers)
     history = tuple(_make_history(recipe, planned.steps, tools, debian, below))
     return image.assemble(parent.stored.manifest, parent.stored.config, planned.settings, history)
 
@@ -223,21 +228,24 @@ def _check_surroundings(settings: Mapping[str, Any]) -> None:
 
 
 def _make_history(
-    recipe: Recipe, steps: tuple[Step, ...], tools: LayerTools, debian: DebianLayer | None, below: set[str]
+    recipe: Recipe, steps: tuple[Step, ...], tools: LayerTools, debian: DebianLayer | None, below: int
 ) -> Iterator[History]:
-    """Yields the lines of history. Raises NeedsEngineError for a repeated layer, because some clusters refuse that."""
+    """Yields the lines of history; leaves out layers that only repeat the highest ones, or are empty.
+
+    A file may be in `files` and in the code. Whether other layers repeat one is checked where the manifest is made.
+    """
     copies = sum(step.files is not None for step in steps)
+    made: list[str] = []
     for step in steps:
-        most = min(MOST_PARTS, (image.MOST_LAYERS - len(below)) // max(copies, 1))
+        most = min(MOST_PARTS, (image.MOST_LAYERS - below - len(made)) // max(copies, 1))
         copies -= step.files is not None
-        layers = _make_layers(recipe, step, tools, debian, most)
-        if not layers:
+        layers = [row for row in _make_layers(recipe, step, tools, debian, most) if row.diff_id != image.EMPTY]
+        diff_ids = [layer.diff_id for layer in layers]
+        if made[-len(diff_ids) :] == diff_ids or not layers:
             yield History(text=step.text)
-        for layer in layers:
-            if layer.diff_id in below:
-                raise NeedsEngineError(f"{step.text}: the image already has this layer", hint=image.WHOLE_IMAGE_HINT)
-            below.add(layer.diff_id)
-            yield History(text=layer.history, layer=layer)
+            continue
+        made += diff_ids
+        yield from (History(text=layer.history, layer=layer) for layer in layers)
 
 
 def _make_layers(
@@ -249,14 +257,27 @@ def _make_layers(
     elif step.debian is not None:
         layers = (debian.layer(step.text, step.debian),) if debian is not None else ()
     elif step.wheels:
-        from training_imgtool.oci.wheel_layers.wheel_layers import make_packages_layers
-
-        return make_packages_layers(recipe.locked, recipe.exclude, tools)  # it sends each layer itself
+        return _make_wheel_layers(recipe, tools, debian)
     else:
         return ()
     for layer in layers:
         tools.ready(layer)
     return layers
+
+
+def _make_wheel_layers(recipe: Recipe, tools: LayerTools, debian: DebianLayer | None) -> tuple[LayerSource, ...]:
+    """Makes the layers of the standard library's bytecode and of the wheels, both at once; they send themselves."""
+    from training_imgtool.oci.wheel_layers.standard_library import make_library_layer
+    from training_imgtool.oci.wheel_layers.wheel_layers import make_packages_layers
+
+    variant, library = recipe.locked.variant, tools.library
+    if variant.python_from != "image":
+        layer = debian.layer("", _name_opened(recipe)) if debian is not None else None
+        library = LibraryFiles(digest=layer.diff_id, layers=lambda: iter((layer.open(),))) if layer else None
+    with ThreadPoolExecutor(1, thread_name_prefix="library") as pool:
+        made = pool.submit(make_library_layer, variant, library, tools) if library else None
+        wheels = make_packages_layers(recipe.locked, recipe.exclude, tools)
+        return (*(made.result() if made else ()), *wheels)
 
 
 def _make_file_layer(text: str, part: Contents, tools: LayerTools) -> LayerSource:

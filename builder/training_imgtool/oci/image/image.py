@@ -32,6 +32,8 @@ from training_imgtool.oci.registry.manifests import (
 
 MOST_LAYERS = 127  # the most that Docker's overlay driver mounts
 WHOLE_IMAGE_HINT = "--engine buildx has buildx build the whole image"
+EMPTY = "sha256:5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef"
+"""The diff ID of an archive without entries, 1024 zeros."""
 HISTORY_COMMENT = "imgtool"  # in the lines that imgtool adds to the history
 _TO_OCI = {
     DOCKER_LAYER_GZIP: OCI_LAYER_GZIP,
@@ -153,11 +155,21 @@ def assemble(
             f"the image needs {len(layers)} layers on top of the base's {len(base.layers)}; the limit is {MOST_LAYERS}",
             hint=WHOLE_IMAGE_HINT,
         )
+    _check_distinct(diff_ids, layers)
     config["created"] = _CREATED
     config["config"] = dict(settings)
     config["rootfs"] = {**config["rootfs"], "diff_ids": [*diff_ids, *(layer.diff_id for layer in layers)]}
     config["history"] = [*(config.get("history") or []), *map(_format_line, history)]
     return _with_manifest(base, config, layers)
+
+
+def _check_distinct(below: list[str], layers: tuple[LayerSource, ...]) -> None:
+    """Raises NeedsEngineError for a repeated or empty layer: GKE's image streaming refuses the whole image then."""
+    seen = {EMPTY, *below}
+    for layer in layers:
+        if layer.diff_id in seen:
+            raise NeedsEngineError(f"{layer.history}: the image already has this layer", hint=WHOLE_IMAGE_HINT)
+        seen.add(layer.diff_id)
 
 
 def as_oci(image: DirectImage) -> DirectImage:

@@ -1,10 +1,10 @@
 """Stores records of layers (digest, diff ID and size), each under a key that covers all inputs of the layers.
 
 A record is a small JSON document that contains the record's key and a hash of the other fields, so imgtool detects a
-damaged record. The manifest of a stage contains the records of the stage's layers as an annotation, so that a second
-machine can reuse the layers without the wheels. Every push can write such an annotation, so the second machine
-does not store its records in the cache. The cache also stores the layers of wheels and of Debian packages, as blobs
-that are named by their digests, up to a total size.
+damaged record. The manifest of a stage contains the records of the wheels' layers as an annotation, so that a second
+machine can reuse the layers without the wheels. Everyone who may push can write such an annotation, so a push uses its
+records for layers of wheels only, and stores nothing of them in the cache. The cache also stores the layers of wheels
+and of Debian packages, as blobs that are named by their digests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import json
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from training_imgtool.oci.registry.manifests import OCI_LAYER_GZIP, OCI_LAYER_ZS
 RECORDS = "dev.imgtool.records"  # name of the annotation
 _BLOCK = 1 << 20
 _MAX_RECORD = 64 << 20  # bytes
-_MOST_BLOBS = 20 << 30  # bytes of all blobs; a GPU image has 2.5 GB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,30 +111,42 @@ class LayerCache:
         use_cache: if false, the cache finds no record but keeps new ones (`--no-cache`).
 
     Attributes:
-        given: records from the images' own repository; `find` returns them, but the folder does not keep them.
-        used: the records that `find` returned or `keep` received.
+        use_cache: whether the cache finds records.
+        given: records of wheels' layers from the images' own repository; the folder does not keep them.
+        used: the records of wheels' layers in this run.
     """
 
     def __init__(self, folder: Path, *, use_cache: bool = True) -> None:
-        self._use_cache = use_cache
+        self.use_cache = use_cache
         self.given: dict[str, Record] = {}
         self.used: dict[str, Record] = {}
         self._records = folder / "layers"
         self._blobs = folder / "blobs" / "sha256"
 
     def find(self, key: str) -> Record | None:
-        """Returns the record of `key` from the folder or from `given`; None if it is missing or damaged."""
-        if not self._use_cache:
-            return None
-        record = self._read(key) or self.given.get(key)
+        """Returns the record of `key` from the folder; None if it is missing or damaged."""
+        return self._read(key) if self.use_cache else None
+
+    def find_wheels(self, key: str) -> Record | None:
+        """Returns the record of wheels' layers from the folder or from `given`; None if it is missing or damaged."""
+        record = self.find(key) or (self.given.get(key) if self.use_cache else None)
         if record is not None:
             self.used[key] = record
         return record
 
+    def keep_wheels(self, key: str, record: Record) -> None:
+        """Stores a record as `keep` does; another machine may get it by the stage's manifest."""
+        self.keep(key, record)
+        self.used[key] = record
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this machine made all layers of wheels that this run uses."""
+        return not any(self.given.get(key) is record for key, record in self.used.items())
+
     def keep(self, key: str, record: Record) -> None:
         """Stores the record of the layers that this machine made for `key`; raises LocalFileError if that fails."""
         self._write(self._records / key[:2] / f"{key}.json", (dump_record(key, record),))
-        self.used[key] = record
 
     def records_of(self, layers: Collection[str]) -> dict[str, Record]:
         """Returns the records used in this run that consist only of layers whose digests are in `layers`."""
@@ -186,22 +196,7 @@ class LayerCache:
                 yield block
 
         self._write(None, counted(), name=lambda: self._blobs / digest.hexdigest())
-        self._drop_oldest(digest.hexdigest())
         return f"sha256:{digest.hexdigest()}", size
-
-    def _drop_oldest(self, kept: str) -> None:
-        """Removes the least recently used blobs until the rest fits. A later run makes a removed blob again."""
-        found = []
-        for entry in os.scandir(self._blobs):
-            with suppress(FileNotFoundError):  # another run removed it
-                if entry.name != kept and not entry.name.startswith("."):  # a file in progress has such a name
-                    found.append((entry.stat(), Path(entry.path)))
-        size = sum(state.st_size for state, _ in found)
-        for state, path in sorted(found, key=lambda pair: max(pair[0].st_atime, pair[0].st_mtime)):
-            if size <= _MOST_BLOBS:
-                return
-            path.unlink(missing_ok=True)
-            size -= state.st_size
 
     def read_blob(self, blob: Descriptor) -> Iterator[bytes]:
         """Yields the blob's bytes; raises VerificationError at the end if they do not match the digest."""

@@ -89,11 +89,13 @@ class Registries:
         descriptor: Descriptor,
         target: Repository,
         *,
+        mount_from: Repository | None = None,
         subject: str = "",
         progress: Progress = silent,
     ) -> How:
         """Makes sure that `target` has a blob of `source`: by HEAD, by a mount if possible, else by copying the bytes.
 
+        The mount is from `mount_from`, by default from `source`.
         Verifies copied bytes and writes nothing to disk. Raises the same errors as `Registry.upload` and
         `Registry.blob`.
         """
@@ -106,7 +108,7 @@ class Registries:
             target,
             descriptor,
             content,
-            mount_from=source,
+            mount_from=mount_from or source,
             subject=subject,
             progress=progress,
         )

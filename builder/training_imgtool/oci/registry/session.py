@@ -17,7 +17,7 @@ from training_imgtool.base.reference import Digest, Repository, Tag
 from training_imgtool.oci.registry.auth.auth import Authorizer, token_server
 from training_imgtool.oci.registry.auth.challenges import Scopes
 from training_imgtool.oci.registry.dialects import ALLOWED_BY_LOGIN, Dialect
-from training_imgtool.oci.registry.failures import make_error, passing, server_errors
+from training_imgtool.oci.registry.failures import make_error, passing, server_errors, server_text
 
 _MOVED_READ = frozenset({301, 302, 303, 307, 308})
 _MOVED_WRITE = frozenset({307, 308})
@@ -128,8 +128,10 @@ class Session:
         if answer.status == 403:
             has_login, where = self._authorizer.describe_login()
             if not has_login:
+                says = f"; the server says: {said}" if (said := server_text(answer)) else ""
                 return CredentialsError(
-                    f"{doing}: refused (HTTP 403 from {self.host}) and there is no login; imgtool looked at: {where}",
+                    f"{doing}: refused (HTTP 403 from {self.host}) and there is no login; imgtool looked at: "
+                    f"{where}{says}",
                     hint=self.dialect.login_hint.format(host=self.host),
                 )
         return make_error(answer, host=self.host, dialect=self.dialect, doing=doing)

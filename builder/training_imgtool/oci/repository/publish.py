@@ -179,9 +179,7 @@ class Publisher:
             subject=subject,
             progress=self._progress,
         )
-        self._note(descriptor, how)
-        if descriptor.size >= _WORTH_A_NOTE and (place is None or how is How.UPLOADED):
-            write_cached(self._place_file(descriptor), self.repository.path)
+        self._note(descriptor, how, place)
 
     def _place_file(self, descriptor: Descriptor) -> Path:
         return self._places / make_file_name(f"{self.repository.registry} {descriptor.digest}")
@@ -192,12 +190,19 @@ class Publisher:
         return replace(self.repository, path=path) if isinstance(path, str) and path != self.repository.path else None
 
     def _copy(self, descriptor: Descriptor, base: Repository, subject: str) -> None:
+        """Mounts a layer of the base, if that is on another host, from where this machine has put it; or copies it."""
+        is_elsewhere = base.registry != self.repository.registry
+        place = self._find_place(descriptor) if is_elsewhere else None
         copy = self._registries.copy_blob
-        self._note(descriptor, copy(base, descriptor, self.repository, subject=subject, progress=self._progress))
+        how = copy(base, descriptor, self.repository, mount_from=place, subject=subject, progress=self._progress)
+        self._note(descriptor, how, place)
 
-    def _note(self, descriptor: Descriptor, how: How) -> None:
+    def _note(self, descriptor: Descriptor, how: How, place: Repository | None) -> None:
+        """Remembers for this run what it has uploaded, and for later runs that the repository has the blob."""
         if how is How.UPLOADED:
             self._sent.add(descriptor.digest)
+        if descriptor.size >= _WORTH_A_NOTE and (place is None or how is How.UPLOADED):
+            write_cached(self._place_file(descriptor), self.repository.path)
 
 
 def list_blobs(image: DirectImage) -> tuple[Descriptor, ...]:

@@ -1,5 +1,8 @@
 """Finds the image of a stage by the stage's key, in this machine's cache or with one request to the registry.
 
+The cache contains only stages that this machine made or an engine made for it, because everyone who may push to the
+repository can move a stage's tag.
+
 A stage's image has the tag `STAGE-KEY` in the repository. The manifest contains the whole config, in the field `data`
 of the config's descriptor (OCI image specification 1.1, "Descriptors"), so that one GET returns manifest and config.
 """
@@ -15,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from training_imgtool.base.errors import ImgtoolError, RegistryRefusedError, VerificationError
-from training_imgtool.base.json_cache import make_file_name, read_cache_file, write_cache_file
+from training_imgtool.base.json_cache import make_file_name, read_cached, write_cached
 from training_imgtool.base.reference import Digest, Repository, Tag
 from training_imgtool.oci.image.image import DirectImage, StoredImage
 from training_imgtool.oci.registry.connect import Registries
@@ -39,19 +42,19 @@ class StoredStages:
 
     def stage(self, tag: Tag) -> StoredImage | None:
         """Returns the stage's image if the repository has it."""
-        path = self._path_of(tag)
-        stored = _read(path, tag.repository)
-        if stored is not None:
+        if stored := _read(self._path_of(tag), tag.repository):
             return stored
-        registry = self._registries.at(tag.repository)
+        return self.find(tag)
+
+    def find(self, ref: Tag | Digest) -> StoredImage | None:
+        """Returns an image if the repository has it, without the cache."""
+        registry = self._registries.at(ref.repository)
         try:
-            manifest = registry.manifest(tag)
-            config = _read_inline(manifest) or registry.read(tag.repository, manifest.config)
+            manifest = registry.manifest(ref)
+            config = _read_inline(manifest) or registry.read(ref.repository, manifest.config)
         except RegistryRefusedError:
             return None
-        stored = StoredImage(manifest, config, tag.repository)
-        _write(path, stored)
-        return stored
+        return StoredImage(manifest, config, ref.repository)
 
     def base(self, base: Digest, platform: str) -> StoredImage:
         """Returns a base image's manifest and config; requests them only once.
@@ -84,7 +87,7 @@ class StoredStages:
         return stored
 
     def keep(self, tag: Tag, stored: StoredImage) -> None:
-        """Caches a stage's image after the push of the image."""
+        """Caches the image of a stage that this machine made."""
         _write(self._path_of(tag), stored)
 
     def forget(self, tag: Tag) -> None:
@@ -126,7 +129,7 @@ def _read_inline(manifest: Manifest) -> bytes | None:
 def _read(path: Path, repository: Repository) -> StoredImage | None:
     """Reads a file of the cache, and checks the manifest's digest and the config's digest."""
     try:
-        document = json.loads(read_cache_file(path, _MAX_BYTES) or b"")
+        document = read_cached(path, _MAX_BYTES)
         manifest = parse_manifest(base64.b64decode(document["manifest"]), str(document["type"]), str(path))
         config = base64.b64decode(document["config"])
         intact = manifest.digest == document["digest"] and sha256_digest(config) == manifest.config.digest
@@ -145,4 +148,4 @@ def _write(path: Path, stored: StoredImage) -> None:
         "manifest": base64.b64encode(stored.manifest.body).decode(),
         "config": base64.b64encode(stored.config).decode(),
     }
-    write_cache_file(path, json.dumps(document).encode())
+    write_cached(path, document, _MAX_BYTES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,19 @@ def _ignore(source: object) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryFiles:
+    """The layers in which the standard library is.
+
+    Attributes:
+        digest: the digest of these layers together: that of the base, or of the layer with Debian's packages.
+        layers: opens the layers one after the other, the highest first.
+    """
+
+    digest: str
+    layers: Callable[[], Iterator[Iterable[bytes]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTools:
     """The tools and settings for making layers on this machine.
 
@@ -37,6 +50,7 @@ class LayerTools:
         expect: receives once the wheels for which `wheel_path` will be called, first the one that every layer needs.
             `wheel_path` is called for others only if the cache has lost a layer.
         contexts: the layers of context files that this run made.
+        library: the base's layers; None if imgtool need not look for its standard library.
     """
 
     cache: LayerCache
@@ -49,3 +63,16 @@ class LayerTools:
     ready: Callable[[LayerSource], None] = _ignore
     expect: Callable[[tuple[Wheel, ...]], None] = _ignore
     contexts: OnceEach = field(default_factory=SingleFlight)
+    library: LibraryFiles | None = None
+
+    def require_interpreter(self, python: str) -> Interpreter:
+        """Returns this machine's CPython of a minor version; raises NoInterpreterError if it has none."""
+        interpreter = self.find_interpreter(python)
+        if interpreter is None:
+            from training_imgtool.base.interpreters import NoInterpreterError
+
+            raise NoInterpreterError(
+                f"this machine has no Python {python}, which imgtool needs to compile the bytecode of the images",
+                hint=f"install Python {python} (uv python install {python}), or use an engine",
+            )
+        return interpreter

@@ -11,7 +11,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
-from training_imgtool.base.errors import NeedsEngineError, VerificationError
+from training_imgtool.base.errors import InputError, NeedsEngineError, VerificationError
+from training_imgtool.base.image_limits import find_path_fault
 from training_imgtool.base.interpreters import Interpreter
 from training_imgtool.base.wheel_zip import (
     MOST_READ,
@@ -31,7 +32,6 @@ from training_imgtool.oci.layers.tarhead import Entry, Kind
 from training_imgtool.oci.wheel_layers.bytecode import compile_sources
 from training_imgtool.oci.wheel_layers.install import Environment, Installed, install
 
-_LONGEST_NAME, _LONGEST_PATH = 255, 4096  # bytes: NAME_MAX and PATH_MAX of Linux
 _DEEPEST = 10  # folders that compileall enters before Python 3.9
 
 
@@ -94,10 +94,8 @@ def _check_paths(files: Mapping[str, Item], folders: Iterable[str]) -> None:
         if folder in files:
             raise _conflict_error(folder)
     for path in files:
-        if len(path.encode("utf-8", "surrogateescape")) >= _LONGEST_PATH or any(
-            len(name.encode("utf-8", "surrogateescape")) > _LONGEST_NAME for name in path.split("/")
-        ):
-            raise VerificationError(f"a wheel has a path too long for Linux: /{path[:80]}…; pip refuses this, too")
+        if fault := find_path_fault(path):
+            raise InputError(f"a wheel has the path /{path[:80]}…: {fault}", hint="use another version of the package")
 
 
 def merge(files: dict[str, Item], item: Item) -> None:

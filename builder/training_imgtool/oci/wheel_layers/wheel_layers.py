@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 from training_imgtool.base.errors import NeedsEngineError
-from training_imgtool.base.interpreters import Interpreter, NoInterpreterError
+from training_imgtool.base.interpreters import Interpreter
 from training_imgtool.base.wheel_zip import check_hash, open_wheel
 from training_imgtool.model.lock import LockedVariant
 from training_imgtool.model.recipe import install_step
@@ -73,8 +73,9 @@ class _Making:
         self._tools.expect((self._locked.installer, *(wheel for group in missing for wheel in group.wheels)))
         records |= self._make_groups(units)
         self._check_clashes(records)
-        layers = [layer for name in self._units for layer in records[name].layers]
-        return tuple(sorted(layers, key=lambda layer: layer.name.endswith(BYTECODE)))
+        # Two groups are equal if `exclude` leaves only their folders.
+        layers = {layer.diff_id: layer for name in self._units for layer in records[name].layers}
+        return tuple(sorted(layers.values(), key=lambda layer: layer.name.endswith(BYTECODE)))
 
     def _make_groups(self, units: tuple[Group | None, ...]) -> dict[str, Record]:
         """Makes each group's layers once this machine has the group's wheels, the largest such group first."""
@@ -118,7 +119,7 @@ class _Making:
         return records
 
     def _find(self, group: Group | None) -> Record | None:
-        return self._tools.cache.find(self._hash_group(group))
+        return self._tools.cache.find_wheels(self._hash_group(group))
 
     def _announce(self, record: Record) -> None:
         for layer in record.layers:
@@ -154,7 +155,7 @@ class _Making:
         items = self._install_files(group).items if group else wheel_items.make_environment_items(self._locked)
         site = install_step.site_packages(self._locked)
         record = Record(tuple(layers), find_claims(items, site))
-        self._tools.cache.keep(self._hash_group(group), record)
+        self._tools.cache.keep_wheels(self._hash_group(group), record)
         return record
 
     def _group_layers(self, group: Group | None, inner: Executor) -> Iterator[LayerRecord | None]:
@@ -180,14 +181,7 @@ class _Making:
 
     @functools.cached_property
     def _interpreter(self) -> Interpreter:
-        python = self._locked.variant.python
-        interpreter = self._tools.find_interpreter(python)
-        if interpreter is None:
-            raise NoInterpreterError(
-                f"this machine has no Python {python}, which imgtool needs to compile the bytecode of the images",
-                hint=f"install Python {python} (uv python install {python}), or use an engine",
-            )
-        return interpreter
+        return self._tools.require_interpreter(self._locked.variant.python)
 
     def _make_bytecode_record(self, name: str, sources: tuple[Item, ...], inner: Executor) -> LayerRecord | None:
         items = wheel_items.compile_items(sources, self._interpreter, inner, ahead=self._tools.workers)

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from training_imgtool.model.spec import Accelerator, ImageSpec, Role
     from training_imgtool.resolve.versions.base_image import BaseImage
     from training_imgtool.resolve.versions.closure import Package
-    from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor
+    from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor, Release
     from training_imgtool.resolve.versions.request import Request
     from training_imgtool.resolve.versions.rules import Finding
+    from training_imgtool.resolve.wheels.index.index import Index as FileIndex
 
 
 class Index(Protocol):
@@ -42,6 +43,9 @@ class Rules(Protocol):
 
         Raises FieldError if the index lacks the release.
         """
+
+    def list_rows(self, matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor, Release]]:
+        """Returns a row for each release, oldest first; without an index, only the rows of imgtool's table."""
 
     def lock_inputs(self, env: Mapping[str, str]) -> Iterable[str]:
         """Lists what a role's variables add to the inputs of its lock, such as a package that they choose."""

@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from training_imgtool.base.errors import FieldError, TemporaryError, UsageError
+from training_imgtool.base.errors import FieldError, TemporaryError
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.frameworks import TENSORFLOW
 from training_imgtool.model.lock import Variant, Wheel
@@ -24,24 +23,36 @@ from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.frameworks import Index
 from training_imgtool.resolve.frameworks.pythons import (
     MACHINES,
-    MOST_LISTED,
-    format_releases,
+    find_glibc,
     is_version,
+    list_newest,
     list_pythons,
-    list_releases,
-    oldest_glibc,
+    list_versions,
+    make_row,
+    print_newest,
     refuse_others,
     with_cuda,
 )
 from training_imgtool.resolve.versions.base_image import BaseImage
 from training_imgtool.resolve.versions.closure import Package, takes_python
 from training_imgtool.resolve.versions.markers import marker_environment
-from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor, Release, gpu_of
+from training_imgtool.resolve.versions.matrix import (
+    FittingBase,
+    Matrix,
+    Minor,
+    Release,
+    gpu_of,
+    load_matrix,
+    version_key,
+)
 from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
 from training_imgtool.resolve.versions.rules import Finding, usable_pythons
+from training_imgtool.resolve.wheels.index.index import Index as FileIndex
 from training_imgtool.resolve.wheels.store import WheelStore
 
 _OLDEST_GPU = {"12": 52, "13": 75}  # compute capability times ten
+_CPU = "cpu"  # of the extras by which releases before 0.4.30 require jaxlib
+_FIRST_FREE = Version("0.4.30")
 
 
 def needs_index(matrix: Matrix, version: str) -> bool:
@@ -62,7 +73,13 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
             hint = "https://pypi.org/project/jax lists the releases"
             raise FieldError(f"the package index has no wheel of JAX {version}", field="jax", hint=hint)
         extras = ["", *{extra for role in spec.roles if (extra := _extra(spec, spec.accelerator_of(role)))}]
-        built = [row for extra in extras for row in _list_built(package, extra)]
+        has_jaxlib = any(row.name == "jaxlib" for row in _list_built(package, ""))
+        if not has_jaxlib and (none := [extra for extra in (_CPU, *extras[1:]) if not [*_list_built(package, extra)]]):
+            hint = "0.4.30, or a newer release"
+            raise FieldError(f"JAX {version} has no extra {none[0]} that installs jaxlib", field="jax", hint=hint)
+        built = [
+            row for extra in (extras if has_jaxlib else [*extras[1:], _CPU]) for row in _list_built(package, extra)
+        ]
         files = {row: _newest(index, row) for row in dict.fromkeys(map(str, built))}
     except TemporaryError as error:
         raise FieldError(f"JAX {version} cannot be resolved: {error.message}", field="jax", hint=error.hint) from error
@@ -75,26 +92,30 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
         )
         for machine in MACHINES
     }
-    glibc = oldest_glibc((name for _, names in files.values() for name in names), "2.17")
-    release = Release(
-        version=version,
-        pythons=pythons["x86_64"],
-        pythons_arm=pythons["aarch64"],
-        packages=frozenset({"jax"}),
-    )
-    plain = (Requirement(line) for line in package.requires)
-    minor = Minor(
-        name=".".join(version.split(".")[:2]),
-        source="METADATA",
-        recommended=version,
-        releases={version: release},
-        cuda=f"{spec.cuda or 12}.0",
-        cudnn="9.0",
-        glibc=glibc,
-        pip="20.3",
-        requires={canonicalize_name(row.name): str(row.specifier) for row in plain if row.marker is None},
-    )
-    return replace(matrix, learned={"jax": (minor, release)}), ""
+    glibc = max((find_glibc(names, newest) for newest, names in files.values()), key=version_key)
+    row = make_row("jax", version, pythons, cuda=f"{spec.cuda or 12}.0", glibc=glibc, metadata=package)
+    return replace(matrix, learned={"jax": row}), ""
+
+
+def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor, Release]]:
+    """Returns the row of each release on an index, oldest first; the rows contain no requirements.
+
+    A release has the Pythons of the newest jaxlib of its minor that is no newer, because some have none of their own;
+    but releases before 0.4.30 require the jaxlib of the same version.
+    """
+    if index is None:
+        return {}
+    names = [tuple(file.file for file in index.files(package) if file.yanked is None) for package in ("jax", "jaxlib")]
+    versions, of_jaxlib = map(list_versions, names)
+    rows = {}
+    for version in (version for version in versions if not version.is_prerelease):
+        own = [one for one in of_jaxlib if one <= version and one.release[:2] == version.release[:2]][-1:]
+        if version < _FIRST_FREE and own != [version]:
+            continue
+        found = {machine: list_pythons(names[1], str(one), machine) for one in own for machine in MACHINES}
+        pythons = {key: tuple(filter(matrix.python_images.__contains__, found.get(key, ()))) for key in MACHINES}
+        rows[str(version)] = make_row("jax", str(version), pythons)
+    return rows
 
 
 def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
@@ -108,13 +129,14 @@ def lock_inputs(env: Mapping[str, str]) -> Iterable[str]:  # noqa: ARG001  one s
     return ()
 
 
+def list_releases(index: FileIndex) -> list[dict[str, Any]]:
+    """Lists the newest releases on an index, the newest first, each with the Pythons that its jaxlib supports."""
+    return list_newest(list_rows(load_matrix(), index))
+
+
 def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:
     """Returns the newest releases on the package index, or the row of one; raises UsageError if the index lacks it."""
-    rows = list_releases(WheelStore(settings).index, "jax", "jaxlib")
-    rows = [row for row in rows if release in {None, row["release"]}]
-    if release is not None and not rows:
-        raise UsageError(f"JAX {release} is not among the newest {MOST_LISTED} releases of the package index")
-    return {"releases": rows}, format_releases(rows)
+    return print_newest(list_releases(WheelStore(settings).index), release, "JAX")
 
 
 def _read(index: Index, name: str, version: str) -> Package | None:
@@ -154,7 +176,7 @@ def package(request: Request, accelerator: Accelerator) -> str:
 
 def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
     """Lists JAX with the accelerator's extra, and the package that contains the init."""
-    extra = _extra(request.spec, accelerator)
+    extra = _extra(request.spec, accelerator) or ("" if "jaxlib" in request.minor.requires else _CPU)
     yield f"jax{f'[{extra}]' if extra else ''}=={request.release.version}"
     yield INIT_PACKAGE
 
@@ -233,5 +255,6 @@ def check_wheels(
     versions = {wheel.name: wheel.version for wheel in wheels}
     if (keras := versions.get("keras", "3")).partition(".")[0] in {"0", "1", "2"}:
         raise FieldError(f"Keras {keras} does not run on JAX", field=FIELD, hint="keras>=3 in the requirements")
-    refuse_others("JAX", (*TENSORFLOW.packages, "tf-keras"), versions, named)
+    part = () if named & {*TENSORFLOW.packages} else ("tf-keras",)  # of a TensorFlow that the requirements name
+    refuse_others("JAX", (*TENSORFLOW.packages, *part), versions, named)
     return with_cuda(variant, versions)

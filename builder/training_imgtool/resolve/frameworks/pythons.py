@@ -1,25 +1,27 @@
-"""What the names and versions of wheels say, for frameworks without a table: Pythons, glibc, releases, CUDA."""
+"""What the names and versions of wheels say about a framework without a table: Pythons, glibc, CUDA, its row."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from packaging.utils import parse_wheel_filename
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from training_imgtool.base.errors import FieldError
+from training_imgtool.base.errors import FieldError, UsageError
 from training_imgtool.model.lock import Variant
 from training_imgtool.model.requirements import FIELD
-from training_imgtool.resolve.versions.matrix import version_key
-from training_imgtool.resolve.wheels.index.index import Index
+from training_imgtool.resolve.versions.closure import Package
+from training_imgtool.resolve.versions.matrix import Minor, Release, version_key
 
 MACHINES = ("x86_64", "aarch64")
-MOST_LISTED = 12
+_MOST_LISTED = 12
+_OLDEST_GLIBC = "2.17"
 _CUDA_WHEELS = ("nvidia-cuda-runtime", "nvidia-cudnn")
-_GLIBC = re.compile(r"manylinux_(\d+)_(\d+)_")
+_GLIBC = re.compile(r"manylinux_(\d+_\d+)_")
 
 
 def list_pythons(files: Iterable[str], version: str, machine: str) -> tuple[str, ...]:
@@ -39,10 +41,17 @@ def list_pythons(files: Iterable[str], version: str, machine: str) -> tuple[str,
     return tuple(sorted(found, key=version_key))
 
 
-def oldest_glibc(files: Iterable[str], default: str) -> str:
-    """Returns the oldest glibc for which some of the wheels are built; `default` if no name says so."""
-    found = [(int(match[1]), int(match[2])) for file in files if (match := _GLIBC.search(file))]
-    return ".".join(map(str, min(found))) if found else default
+def find_glibc(files: Iterable[str], version: str) -> str:
+    """Returns the oldest glibc for which a version has a wheel, by PEP 600; manylinux2014 is that of 2.17."""
+    own = [file for file in files if file.split("-")[1] == version]
+    found = [match[1].replace("_", ".") for file in own if (match := _GLIBC.search(file))]
+    return min(found, key=version_key, default=_OLDEST_GLIBC)
+
+
+def list_versions(files: Iterable[str]) -> list[Version]:
+    """Lists the versions of wheels, oldest first, each with its local part."""
+    texts = {file.split("-")[1] for file in files if file.endswith(".whl")}
+    return sorted(map(Version, filter(is_version, texts)))
 
 
 def is_version(text: str) -> bool:
@@ -53,25 +62,52 @@ def is_version(text: str) -> bool:
         return False
 
 
-def list_releases(index: Index, package: str, built: str) -> list[dict[str, Any]]:
-    """Lists a package's newest releases, the newest first, each with the Pythons that the wheels of `built` support."""
-    names = [tuple(file.file for file in index.files(name)) for name in (package, built)]
-    versions = {file.split("-")[1].partition("+")[0] for file in names[0] if file.endswith(".whl")}
-    newest = sorted(filter(is_version, versions), key=Version, reverse=True)[:MOST_LISTED]
-    keys = dict(zip(("python", "python_arm64"), MACHINES, strict=True))
-    return [
-        {"release": version} | {key: [*list_pythons(names[1], version, machine)] for key, machine in keys.items()}
-        for version in newest
-    ]
+def make_row(
+    package: str,
+    version: str,
+    pythons: Mapping[str, tuple[str, ...]],
+    *,
+    cuda: str = "12.0",
+    cudnn: str = "9.0",
+    glibc: str = _OLDEST_GLIBC,
+    metadata: Package | None = None,
+    builds: Mapping[str, str] | None = None,
+) -> tuple[Minor, Release]:
+    """Makes the row of a release of `package`; `pythons` are those with wheels, by machine."""
+    x86, arm = (pythons[machine] for machine in MACHINES)
+    release = Release(version=version, pythons=x86, pythons_arm=arm, packages=frozenset({package}), builds=builds or {})
+    plain = [Requirement(line) for line in (metadata.requires if metadata else ())]
+    minor = Minor(
+        name=".".join(version.split(".")[:2]),
+        source="METADATA",
+        recommended=version,
+        releases={version: release},
+        cuda=cuda,
+        cudnn=cudnn,
+        glibc=glibc,
+        pip="20.3",
+        requires={canonicalize_name(row.name): str(row.specifier) for row in plain if row.marker is None},
+    )
+    return minor, release
 
 
-def format_releases(rows: list[dict[str, Any]]) -> str:
-    """Formats the rows of `list_releases` as a table for people."""
+def list_newest(rows: Mapping[str, tuple[Minor, Release]]) -> list[dict[str, Any]]:
+    """Lists the newest releases among rows, the newest first, each with its Pythons."""
+    newest = [release for _, release in rows.values()][: -_MOST_LISTED - 1 : -1]
+    return [{"release": row.version, "python": [*row.pythons], "python_arm64": [*row.pythons_arm]} for row in newest]
+
+
+def print_newest(releases: list[dict[str, Any]], release: str | None, title: str) -> tuple[dict[str, Any], str]:
+    """Returns the releases, or one of them, as data and as text; raises UsageError if it is not among them."""
+    rows = [row for row in releases if release in {None, row["release"]}]
+    if release is not None and not rows:
+        raise UsageError(f"{title} {release} is not among the newest {_MOST_LISTED} releases of the package index")
     texts = ((row["release"], *(", ".join(row[key]) or "none" for key in ("python", "python_arm64"))) for row in rows)
-    return "".join(f"{version:10}  x86-64: {pythons}  aarch64: {arm}\n" for version, pythons, arm in texts)
+    lines = (f"{version:10}  x86-64: {pythons}  aarch64: {pythons_arm}\n" for version, pythons, pythons_arm in texts)
+    return {"releases": rows}, "".join(lines)
 
 
-def refuse_others(title: str, others: Iterable[str], versions: dict[str, str], named: frozenset[str]) -> None:
+def refuse_others(title: str, others: Iterable[str], versions: Mapping[str, str], named: frozenset[str]) -> None:
     """Raises FieldError for a package among `others`, those of another framework, that no requirement names."""
     for name in others:
         if name in versions and name not in named:
@@ -80,7 +116,7 @@ def refuse_others(title: str, others: Iterable[str], versions: dict[str, str], n
             raise FieldError(message, field=FIELD, hint=hint)
 
 
-def with_cuda(variant: Variant, versions: dict[str, str]) -> Variant:
+def with_cuda(variant: Variant, versions: Mapping[str, str]) -> Variant:
     """Returns the variant with the CUDA and cuDNN that are among the wheels; `versions` are theirs, by name."""
     if variant.cuda is None:
         return variant

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from training_imgtool.base.errors import FieldError, TemporaryError, UsageError
+from training_imgtool.base.errors import FieldError, TemporaryError
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.frameworks import JAX, TENSORFLOW, TORCH
 from training_imgtool.model.lock import Variant, Wheel
@@ -25,22 +25,33 @@ from training_imgtool.model.requirements import FIELD
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.frameworks import Index
 from training_imgtool.resolve.frameworks.pythons import (
-    MOST_LISTED,
-    format_releases,
+    MACHINES,
+    find_glibc,
+    list_newest,
     list_pythons,
-    list_releases,
-    oldest_glibc,
+    list_versions,
+    make_row,
+    print_newest,
     refuse_others,
     with_cuda,
 )
 from training_imgtool.resolve.versions.base_image import BaseImage
 from training_imgtool.resolve.versions.closure import Package, is_same_version
 from training_imgtool.resolve.versions.markers import marker_environment
-from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor, Release, gpu_of, version_key
+from training_imgtool.resolve.versions.matrix import (
+    FittingBase,
+    Matrix,
+    Minor,
+    Release,
+    gpu_of,
+    load_matrix,
+    version_key,
+)
 from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
-from training_imgtool.resolve.versions.rules import Finding, usable_pythons
+from training_imgtool.resolve.versions.rules import Finding, raise_errors, usable_pythons
+from training_imgtool.resolve.wheels.index.index import Index as FileIndex
 from training_imgtool.resolve.wheels.store import WheelStore
-from training_imgtool.resolve.wheels.uv import machine_of
+from training_imgtool.resolve.wheels.wheel_tags import machine_of
 
 _FIRST = "1.13"  # older wheels contain CUDA, but their metadata do not say so
 _OLDEST_GPU = (((13, 0), 75), ((12, 8), 70), ((11, 0), 37))  # CUDA, then compute capability times ten
@@ -59,67 +70,78 @@ def needs_index(matrix: Matrix, version: str) -> bool:
 def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
     """Returns the matrix with a row for the spec's release: the build of each accelerator, from names and metadata.
 
-    Raises FieldError if an index lacks a build that a role needs.
+    Raises FieldError for roles that cannot work together, and if an index lacks a build that a role needs.
     """
-    version = spec.release
-    if Version(version) < Version(_FIRST):
-        raise FieldError(f"imgtool knows PyTorch from {_FIRST} on, found {version}", field=TORCH.key)
-    machine, builds, names = machine_of(spec.platform), dict[str, str](), list[str]()
-    pythons, package, cuda, cudnn = set(matrix.python_images), None, "", "9.0"
+    raise_errors(_check_roles(spec))
+    version, machine = spec.release, machine_of(spec.platform)
+    usual = index.list_files(TORCH.key)
+    plain = _select(usual, version, machine)
+    package = index.read(plain[0]) if plain else None
+    builds, glibcs, pythons, cuda, cudnn = dict[str, str](), list[str](), set(matrix.python_images), "", "9.0"
     for accelerator in dict.fromkeys(map(spec.accelerator_of, spec.roles)):
-        build, files = _find_build(spec, accelerator, index, machine)
-        builds[accelerator], names = build, [*names, *files]
-        pythons &= {*list_pythons(files, f"{version}+{build}" if build else version, machine)}
-        package = index.read(files[0])
-        if accelerator is Accelerator.GPU:
+        builds[accelerator] = build = _choose_build(spec, accelerator, package)
+        local = f"{version}+{build}" if build else version
+        files = (_select(usual, local, machine) if build else plain) or _find_files(spec, build, usual, index)
+        glibcs.append(find_glibc(files, local))
+        pythons &= {*list_pythons(files, local, machine)}
+        if build:
+            package = index.read(files[0])
+        if accelerator is Accelerator.GPU and package:
             cuda = f"{build[2:-1]}.{build[-1]}" if build else _read_cuda(package, spec.platform)
             cudnn = next(_list_versions(package, spec.platform, "nvidia-cudnn-"), cudnn)
     usable = tuple(sorted(pythons, key=version_key))
-    release = Release(
-        version=version, pythons=usable, pythons_arm=usable, packages=frozenset(TORCH.packages), builds=builds
-    )
-    plain = (Requirement(line) for line in (package.requires if package else ()))
-    minor = Minor(
-        name=".".join(version.split(".")[:2]),
-        source="METADATA",
-        recommended=version,
-        releases={version: release},
+    row = make_row(
+        TORCH.key,
+        version,
+        dict.fromkeys(MACHINES, usable),
         cuda=cuda,
         cudnn=cudnn,
-        glibc=oldest_glibc(names, "2.17"),
-        pip="20.3",
-        requires={canonicalize_name(row.name): str(row.specifier) for row in plain if row.marker is None},
+        glibc=max(glibcs, key=version_key),
+        metadata=package,
+        builds=builds,
     )
-    return replace(matrix, learned={TORCH.key: (minor, release)}), ""
+    return replace(matrix, learned={TORCH.key: row}), ""
 
 
-def _find_build(spec: ImageSpec, accelerator: Accelerator, index: Index, machine: str) -> tuple[str, tuple[str, ...]]:
-    """Chooses the build of an accelerator, and lists its files: PyPI's build (an empty name) if that fits."""
-    version, where = spec.release, f"PyTorch {spec.release} for {spec.platform}"
-    usual = index.list_files(TORCH.key)
-    plain = _select(usual, version, machine)
-    has_cuda = bool(plain) and bool(_read_cuda(index.read(plain[0]), spec.platform))
-    build = f"cu{spec.cuda.replace('.', '')}" if accelerator is Accelerator.GPU and spec.cuda else ""
-    if accelerator is not Accelerator.GPU and (has_cuda or not plain):
-        build = "cpu"
-    if not build and plain and not has_cuda and accelerator is Accelerator.GPU:
-        message = f"PyPI's wheel of {where} computes on the CPU alone"
-        raise FieldError(message, field=TORCH.key, hint='cuda: "12.6" chooses a build of PyTorch\'s own index')
-    if not build and plain:
-        return build, plain
-    local = f"{version}+{build}"
+def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor, Release]]:
+    """Returns the row of each release on an index, oldest first; the rows contain no requirements."""
+    files = [file.file for file in index.files(TORCH.key) if file.yanked is None] if index else []
+    rows = {}
+    for version in (version for version in list_versions(files) if not version.is_prerelease):
+        found = {machine: list_pythons(files, str(version), machine) for machine in MACHINES}
+        pythons = {key: tuple(filter(matrix.python_images.__contains__, found[key])) for key in MACHINES}
+        if any(pythons.values()) and not version.local and version >= Version(_FIRST):
+            rows[str(version)] = make_row(TORCH.key, str(version), pythons)
+    return rows
+
+
+def _choose_build(spec: ImageSpec, accelerator: Accelerator, plain: Package | None) -> str:
+    """Chooses an accelerator's build; an empty text is that of PyPI, whose metadata are `plain`."""
+    cuda = _read_cuda(plain, spec.platform) if plain else ""
+    if accelerator is Accelerator.CPU:
+        return "cpu" if cuda or plain is None else ""
+    if plain is not None and not cuda and not spec.cuda:
+        message = f"PyPI's wheel of PyTorch {spec.release} for {spec.platform} computes on the CPU alone"
+        other = _read_cuda(plain, "linux/amd64") or "12.6"
+        raise FieldError(message, field=TORCH.key, hint=f'cuda: "{other}" chooses a build of PyTorch\'s own index')
+    return f"cu{spec.cuda.replace('.', '')}" if spec.cuda else ""
+
+
+def _find_files(spec: ImageSpec, build: str, usual: tuple[str, ...], index: Index) -> tuple[str, ...]:
+    """Lists the wheels on the index for a build; raises FieldError if there are none, and TemporaryError."""
+    local, where = f"{spec.release}+{build}", f"PyTorch {spec.release} for {spec.platform}"
     try:
-        files = _select(usual, local, machine) or (_select(index.list_files(TORCH.key, build), local, machine))
+        listed = index.list_files(TORCH.key, build) if build else ()
     except TemporaryError as error:
         hint = "IMGTOOL_TORCH_INDEX names a mirror of PyTorch's indexes, and find-links a folder with the wheel"
         raise TemporaryError(f"{where} needs the build {build}, and {error.message}", hint=hint) from error
-    if not build or not files:
-        found = sorted({match[1] for file in usual if (match := _BUILD.match("-".join(file.split("-")[:2])))})
-        what = f"a wheel of {where}" if not build else f"the wheel torch {local} for {spec.platform}"
-        seen = f"the builds here are {', '.join(found)}; " if found else ""
-        hint = f"{seen}https://pypi.org/project/torch lists the releases; IMGTOOL_TORCH_INDEX names the builds' index"
-        raise FieldError(f"no index has {what}", field="cuda" if build and spec.cuda else TORCH.key, hint=hint)
-    return build, files
+    if files := _select(listed, local, machine_of(spec.platform)):
+        return files
+    found = sorted({match[1] for file in usual if (match := _BUILD.match("-".join(file.split("-")[:2])))})
+    seen = f"the builds here are {', '.join(found)}; " if found else ""
+    hint = f"{seen}https://pypi.org/project/torch lists the releases; IMGTOOL_TORCH_INDEX names the builds' index"
+    what = f"the wheel torch {local} for {spec.platform}" if build else f"a wheel of {where}"
+    raise FieldError(f"no index has {what}", field="cuda" if spec.cuda and build != "cpu" else TORCH.key, hint=hint)
 
 
 def _select(files: tuple[str, ...], version: str, machine: str) -> tuple[str, ...]:
@@ -154,11 +176,8 @@ def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
 
 def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:
     """Returns the newest releases on the package index, or the row of one; raises UsageError if the index lacks it."""
-    rows = list_releases(WheelStore(settings).index, TORCH.key, TORCH.key)
-    rows = [row for row in rows if release in {None, row["release"]}]
-    if release is not None and not rows:
-        raise UsageError(f"PyTorch {release} is not among the newest {MOST_LISTED} releases of the package index")
-    return {"releases": rows}, format_releases(rows)
+    rows = list_rows(load_matrix(), WheelStore(settings).index)
+    return print_newest(list_newest(rows), release, "PyTorch")
 
 
 def package(request: Request, accelerator: Accelerator) -> str:
@@ -181,24 +200,28 @@ def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
 
 
 def check_spec(request: Request, accelerators: list[Accelerator]) -> list[Finding]:
-    """Finds roles that cannot be one process group, TPUs, and a platform for which the builds share no Python."""
-    spec, findings = request.spec, []
+    """Finds a platform for which the builds share no Python; `learn` has checked the roles."""
+    if usable_pythons(request.release, request.spec.platform):
+        return []
+    builds = ", ".join(request.release.builds.get(row, "") or "PyPI's" for row in accelerators)
+    message = f"{request.title} has no Python for which each build ({builds}) has a wheel for {request.spec.platform}"
+    return [Finding("platform", message, "linux/amd64, or another release")]
+
+
+def _check_roles(spec: ImageSpec) -> Iterator[Finding]:
+    """Finds an old release, TPUs, and ranks of which only some have GPUs."""
+    if Version(spec.release) < Version(_FIRST):
+        yield Finding(TORCH.key, f"imgtool knows PyTorch from {_FIRST} on, found {spec.release}", "a newer release")
     for role, of_role in spec.roles.items():
         if spec.accelerator_of(role) is Accelerator.TPU:
             message = "PyPI has no PyTorch for TPUs: torch_xla is no longer developed, and torch_tpu has no wheel"
-            field = f"roles.{role}.tpu" if of_role.tpu else "accelerator"
-            findings.append(Finding(field, message, "GPUs, or JAX on the TPU"))
+            yield Finding(f"roles.{role}.tpu" if of_role.tpu else "accelerator", message, "GPUs, or JAX on the TPU")
     ranks = {role: spec.accelerator_of(role) for role in (Role.MASTER, Role.WORKER) if role in spec.roles}
     if set(ranks.values()) == {Accelerator.CPU, Accelerator.GPU}:
         slow = next(role for role, accelerator in ranks.items() if accelerator is Accelerator.CPU)
         message = f"the {slow} has no GPU, so master and workers, which are one process group, cannot use NCCL"
-        hint = f"give the {slow} GPUs, or leave it out: without a master, worker 0 is rank 0"
-        findings.append(Finding(f"roles.{slow}", message, hint))
-    if not usable_pythons(request.release, spec.platform) and not findings:
-        builds = ", ".join(request.release.builds.get(row, "") or "PyPI's" for row in accelerators)
-        message = f"{request.title} has no Python for which each build ({builds}) has a wheel for {spec.platform}"
-        findings.append(Finding("platform", message, "linux/amd64, or another release"))
-    return findings
+        other = ", or leave it out: without a master, worker 0 is rank 0" if slow is Role.MASTER else ""
+        yield Finding(f"roles.{slow}", message, f"give the {slow} GPUs{other}")
 
 
 def cuda_base(request: Request, python: str) -> FittingBase | None:

@@ -19,8 +19,13 @@ from training_imgtool.resolve.versions.rules import Finding
 from training_imgtool.resolve.wheels.index.index import hash_local
 from training_imgtool.resolve.wheels.index.page import IndexedFile
 from training_imgtool.resolve.wheels.store import WheelStore
-from training_imgtool.resolve.wheels.uv import Target, choose_wheel
+from training_imgtool.resolve.wheels.uv import Target
+from training_imgtool.resolve.wheels.wheel_tags import choose_wheel
 
+_OWN_WHEEL = (
+    "put a wheel of it into a folder that UV_FIND_LINKS names; or leave the line out, and compile it in the image:"
+)
+_INSTALL = "pip --python /opt/venv/bin/python install --no-build-isolation"
 _BUILD = re.compile(r"cpu|cu\d+")
 
 
@@ -30,11 +35,7 @@ def find_compiled(named: Iterable[Named], framework: Framework, index: Index) ->
         name = normalise_name(row.requirement.name)
         if name in framework.compiled and not any(file.endswith(".whl") for file in index.list_files(name)):
             message = f"{row.place}: {name} has no wheel, because it is compiled for one build of {framework.title}"
-            hint = (
-                "put a wheel of it into a folder that UV_FIND_LINKS names; or leave the line out, and compile it in "
-                f"the image: `run_after_packages: [pip install --no-build-isolation {row.requirement}]`"
-            )
-            yield Finding(FIELD, message, hint)
+            yield Finding(FIELD, message, f"{_OWN_WHEEL} `run_after_packages: [{_INSTALL} {row.requirement}]`")
 
 
 class BuildWheels:

@@ -33,14 +33,18 @@ NOTHING_CARRIED_OVER = CarriedOver()
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What a new lock resolves again: everything, packages with these normalised names, or the Debian packages."""
+    """What a new lock resolves again: everything, packages with these normalised names, or the Debian packages.
+
+    `bases` takes the bases' current digests into the lock, and changes nothing else but the Debian packages on them.
+    """
 
     everything: bool = False
     packages: frozenset[str] = frozenset()
     debian: bool = False
+    bases: bool = False
 
     def __bool__(self) -> bool:
-        return self.everything or self.debian or bool(self.packages)
+        return self.everything or self.debian or self.bases or bool(self.packages)
 
     def carry_over(self, lock: Lock, platform: str) -> CarriedOver:
         """Selects the entries that a new lock for `platform` keeps. On another platform, bases have other digests.

@@ -53,14 +53,15 @@ def parse_lock(data: bytes, name: str) -> Lock:
         _check_names(lock)
     except _WrongError as error:
         raise DamagedLockError(f"{name}: {error}") from None
-    if total != sum_text(text) or not text.splitlines()[_SUM_LINE].startswith("sum = "):
+    if total != sum_text(text) or not text.split("\n")[_SUM_LINE].startswith("sum = "):
         raise DamagedLockError(f"{name}: its rows do not match its checksum, because somebody edited or merged them")
     return lock
 
 
 def sum_text(text: str) -> str:
     """Returns the sha256 of a lock's lines except the line `sum`. It changes if a merge drops or repeats a row."""
-    lines = (line for line in text.splitlines() if not line.startswith("sum = "))
+    whole = text.replace("\r\n", "\n").removesuffix("\n")
+    lines = (line for line in whole.split("\n") if not line.startswith("sum = "))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

@@ -29,8 +29,10 @@ from training_imgtool.model.requirements import (
     list_code,
     normalise_name,
     parse_requirements,
+    read_bindings,
     read_hashes,
     resolver_lines,
+    without_indexes,
 )
 from training_imgtool.model.spec import Accelerator
 from training_imgtool.resolve.frameworks import rules_of
@@ -49,6 +51,7 @@ from training_imgtool.resolve.wheels.index.page import IndexedFile
 from training_imgtool.resolve.wheels.index.pip_config import make_uv_environ
 from training_imgtool.resolve.wheels.libraries import WheelLibraries, known_wheels
 from training_imgtool.resolve.wheels.metadata import WheelMetadata
+from training_imgtool.resolve.wheels.pairs import find_pairs
 from training_imgtool.resolve.wheels.sources.git import Git
 from training_imgtool.resolve.wheels.store import WheelStore, describe_yank
 from training_imgtool.resolve.wheels.uv import (
@@ -143,6 +146,12 @@ class _Maker:
     ) -> None:
         self._spec, self._folder = spec_file.spec, spec_file.folder
         self._matrix, self._progress = matrix, progress
+        if own := spec_file.spec.framework.build_index:
+            texts, given = without_indexes(texts, own, settings.build_indexes), texts
+            if texts != given:
+                progress(
+                    Note("imgtool itself finds the index of each role's build; it ignores the one in the requirements")
+                )
         self._texts = texts
         self._carried_over = carried_over
         self.locked = read_locked(spec_file)  # locked by the project's other tool
@@ -234,7 +243,7 @@ class _Maker:
     def _resolve_for_python(
         self, variant: Variant, target: Target, preferred: Mapping[str, str]
     ) -> tuple[tuple[ResolvedWheel, ...], tuple[str, ...], tuple[Wheel, ...]]:
-        """Returns the result of `_resolve`, and its wheels; avoids, if possible, wheels that exclude this Python.
+        """Returns the result of `_resolve`, and its wheels; avoids wheels that exclude this Python or others if it can.
 
         uv checks only the lower limit in a release's Requires-Python, not the upper limit. Also avoids wheels of other
         builds than the variant's.
@@ -245,15 +254,18 @@ class _Maker:
         resolved, notes = self._resolve(variant, target, preferred, unfit, builds)
         wheels = self._archives.add_sources(self._sizes.wheels(resolved))
         for _ in range(_MOST_ROUNDS):
-            more = [f"{wheel.name}!={wheel.version}" for wheel in self._metadata.list_unfit(wheels, variant.python)]
-            more += builds.list_limits(wheels, self._metadata.list_requiring(wheels, variant.package))
+            pairs = dict(find_pairs({normalise_name(wheel.name): wheel.version for wheel in wheels}))
+            excluded = [f"{wheel.name}!={wheel.version}" for wheel in self._metadata.list_unfit(wheels, variant.python)]
+            excluded += builds.list_limits(wheels, self._metadata.list_requiring(wheels, variant.package))
+            more = [limit for limit in (*excluded, *pairs) if limit not in unfit]
             if not more:
                 break
             unfit = (*unfit, *more)
             try:
                 resolved, notes = self._resolve(variant, target, preferred, unfit, builds)
             except InputError:
-                break  # the requirements demand these wheels; `check_closed` and `check_wheels` report them
+                notes = (*notes, *pairs.values())
+                break  # the requirements demand these wheels; `check_closed` reports those for other Pythons
             wheels = self._archives.add_sources(self._sizes.wheels(resolved))
         return resolved, notes, wheels
 
@@ -334,6 +346,7 @@ class _Maker:
                 wheels_only=wheels_only,
                 metadata=tuple(told.values()),
                 pages=pages,
+                bound=read_bindings(line for _, text in self._texts for line in text.splitlines()),
             )
         except UnreadableMetadataError as error:
             key = (error.name, error.version)

@@ -117,15 +117,15 @@ class WheelMetadata:
             raise VerificationError(f"{file.file}: damaged wheel: it contains no METADATA") from error
 
     def _read(self, wheel: Wheel, *, everything: bool) -> Package:
-        path = self._cache / f"{wheel.sha256}.json"
-        present = read_cached(path)
-        try:
-            return Package(**{**present, "requires": tuple(present["requires"])})
-        except (TypeError, KeyError):
-            if not everything and self._store.path(wheel) is None:
-                return Package(name=wheel.name, version=wheel.version)
-            package = self._read_anew(wheel)
-        write_cached(path, asdict(package))
+        is_here = self._store.path(wheel) is not None
+        names = (wheel.sha256, f"{wheel.sha256}-index")  # the hash proves only the metadata of a whole wheel
+        for name in names if everything and not is_here else names[:1]:
+            if (present := read_cached(self._cache / f"{name}.json")) is not None:
+                return Package(**{**present, "requires": tuple(present["requires"])})
+        if not everything and not is_here:
+            return Package(name=wheel.name, version=wheel.version)
+        package = self._read_anew(wheel)
+        write_cached(self._cache / f"{names[not is_here]}.json", asdict(package))
         return package
 
     def _read_anew(self, wheel: Wheel) -> Package:

@@ -143,9 +143,8 @@ class WheelStore:
         from training_imgtool.resolve.wheels.index.index import LARGEST_FILE
 
         record = self._root / "unhashed.json"
-        present = read_cached(record) or {}
         with suppress(TypeError, KeyError):
-            wheel = Wheel(**present[without_login(url)])
+            wheel = Wheel(**read_cached(record)[without_login(url)])
             if self.path(wheel) is not None:
                 return wheel
         self._root.mkdir(parents=True, exist_ok=True)
@@ -153,7 +152,7 @@ class WheelStore:
             stream.writelines(self.index.read(url, limit=LARGEST_FILE))
             stream.seek(0)
             wheel = self.put(file, stream)
-        write_cached(record, {**present, without_login(url): asdict(wheel)})
+        write_cached(record, {**(read_cached(record) or {}), without_login(url): asdict(wheel)})  # others write, too
         return wheel
 
     def remember(self, sha256: str, url: str) -> None:
@@ -246,7 +245,7 @@ class WheelStore:
 
     def _list_urls(self, wheel: Wheel, progress: Progress = silent) -> Iterator[str]:
         with suppress(OSError, UnicodeDecodeError):
-            hint = (read_cache_file(self._place(wheel).parent / "url") or b"").decode().strip()
+            hint = (read_cache_file(self._place(wheel).parent / "url") or b"").decode("utf-8", "replace").strip()
             if hint and not hint.startswith("file:"):  # `locate` has checked the hash of a local file
                 yield hint
         with suppress(TemporaryError) if wheel.source else nullcontext():  # the error then names the source

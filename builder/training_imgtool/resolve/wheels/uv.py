@@ -14,25 +14,19 @@ import sys
 import tempfile
 import threading
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from html import escape
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import parse_wheel_filename
-
 from training_imgtool.base.errors import CredentialsError, ImgtoolError, InputError, LocalFileError, TemporaryError
+from training_imgtool.model.requirements import Binding
 from training_imgtool.resolve.versions.closure import Package, list_readable
 from training_imgtool.resolve.versions.markers import full_version
-from training_imgtool.resolve.wheels.index.page import IndexedFile
+from training_imgtool.resolve.wheels.index.bound import write_bound
+from training_imgtool.resolve.wheels.index.page import IndexedFile, write_index
+from training_imgtool.resolve.wheels.wheel_tags import choose_wheel, name_uv_platform
 
-MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
-_ALIASES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-_OLDEST = {"x86_64": 5, "aarch64": 17}  # glibc 2.N of the first manylinux tag of each
-_UV_PLATFORMS = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)  # uv pip compile --help, --python-platform
 _SECONDS = 600
 _OWN_WHEEL = (
     "take a version that has one; or build the wheel beside the spec (pip wheel --no-deps -w wheels NAME) and require "
@@ -170,6 +164,7 @@ def compile_requirements(
     wheels_only: frozenset[str] | None = None,
     metadata: Iterable[Package] = (),
     pages: Mapping[str, tuple[IndexedFile, ...]] | None = None,
+    bound: tuple[Binding, ...] = (),
 ) -> tuple[ResolvedWheel, ...]:
     """Resolves `requirements` to one wheel per package, sorted by name.
 
@@ -184,6 +179,7 @@ def compile_requirements(
         wheels_only: the packages whose source archives uv ignores; None for all packages.
         metadata: metadata that replaces the releases' own.
         pages: the files of packages, by name, from which uv chooses before it looks on any index.
+        bound: the packages that come from one index only.
 
     Raises:
         UnreadableMetadataError: uv cannot read a release's own metadata, and `metadata` has none for it.
@@ -206,9 +202,12 @@ def compile_requirements(
             f"--python-platform={name_uv_platform(target.platform, target.glibc)}",
             *_list_archive_options(wheels_only),
             *(f"--find-links={path}" for path in find_links),
+            *([write_bound(bound, environ, work)] if bound else []),
         )
         environ = _add_metadata(_without_builds(environ, work), metadata, work)
-        environ = _add_index(environ, pages, work / "index") if pages else environ
+        if pages:
+            own = write_index(pages, work / "index")
+            environ = {**environ, "UV_INDEX": f"{own} {environ.get('UV_INDEX', '')}".strip()}
         said = _run(options, requirements, work, environ=environ).stderr
         yanked = {(name, version): why for name, version, why in _YANKED.findall(said)}
         packages = tomllib.loads(output.read_text(encoding="utf-8")).get("packages", [])
@@ -247,21 +246,6 @@ def _add_metadata(environ: Mapping[str, str], packages: Iterable[Package], work:
     if not rows or not (own or environ.get("UV_NO_CONFIG")):
         return {**environ}
     return {**environ, "UV_NO_CONFIG": "0", "UV_CONFIG_FILE": str(settings)}
-
-
-def _add_index(
-    environ: Mapping[str, str], pages: Mapping[str, tuple[IndexedFile, ...]], folder: Path
-) -> dict[str, str]:
-    """Writes an index (PEP 503) of `pages` into `folder`, and returns an environment in which uv asks it first."""
-    for name, rows in pages.items():
-        anchors = (
-            f'<a href="{escape(row.url)}{f"#sha256={row.sha256}" if row.sha256 else ""}"'
-            f"{' data-core-metadata' if row.has_metadata else ''}>{escape(row.file)}</a>\n"
-            for row in rows
-        )
-        (folder / name).mkdir(parents=True)
-        (folder / name / "index.html").write_text(f"<!DOCTYPE html>\n{''.join(anchors)}", encoding="utf-8")
-    return {**environ, "UV_INDEX": f"{folder.as_uri()} {environ.get('UV_INDEX', '')}".strip()}
 
 
 def _write_pylock(versions: Mapping[str, str]) -> str:
@@ -401,57 +385,3 @@ def _explain_releases(text: str, lines: tuple[str, ...]) -> InputError | None:
         return ArchiveNeededError(archive[1], archive[2], (wanted_by[1], wanted_by[2]) if wanted_by else None)
     names = ", ".join(sorted(set(_NO_WHEEL.findall(text))))
     return InputError(f"no wheel of {names} fits", hint=_OWN_WHEEL, details=lines) if names else None
-
-
-def machine_of(platform: str) -> str:
-    """Converts `linux/amd64` to `x86_64`; raises KeyError for a platform without TensorFlow wheels."""
-    return MACHINES["/".join(platform.split("/")[:2])]
-
-
-def name_uv_platform(platform: str, glibc: str) -> str:
-    """Returns uv's name of the platform, with the newest manylinux version that `glibc` supports."""
-    minor = int(glibc.split(".")[1])
-    return f"{machine_of(platform)}-manylinux_2_{max(release for release in _UV_PLATFORMS if release <= minor)}"
-
-
-def choose_wheel(files: Iterable[str], python: str, platform: str, glibc: str) -> str | None:
-    """Returns the name among `files` that pip would choose for CPython `python`, or None if none fits."""
-    order = _rank_tags(python, machine_of(platform), int(glibc.split(".")[1]))
-    best: tuple[int, tuple[int, str], str] | None = None
-    for file in files:
-        try:
-            _, _, build, tags = parse_wheel_filename(file)
-        except ValueError:
-            continue
-        ranks = [order[tag] for tag in tags if tag in order]
-        if not ranks:
-            continue
-        number = build or (0, "")
-        candidate = (min(ranks), (-number[0], number[1]), file)
-        if best is None or candidate < best:
-            best = candidate
-    return best[2] if best else None
-
-
-@lru_cache(maxsize=16)
-def _rank_tags(python: str, machine: str, glibc_minor: int) -> dict[Tag, int]:
-    version = tuple(int(part) for part in python.split("."))
-    name = "cp" + "".join(python.split("."))
-    abi = f"{name}m" if version < (3, 8) else name  # tags have pymalloc's flag only before 3.8
-    platforms = list(_list_platforms(machine, glibc_minor))
-    ranks: dict[Tag, int] = {}
-    tags = (
-        *cpython_tags(version, abis=[abi], platforms=platforms),
-        *compatible_tags(version, interpreter=name, platforms=platforms),
-    )
-    for rank, tag in enumerate(tags):
-        ranks.setdefault(tag, rank)
-    return ranks
-
-
-def _list_platforms(machine: str, glibc_minor: int) -> Iterator[str]:
-    for minor in range(glibc_minor, _OLDEST[machine] - 1, -1):
-        yield f"manylinux_2_{minor}_{machine}"
-        if minor in _ALIASES:
-            yield f"{_ALIASES[minor]}_{machine}"
-    yield f"linux_{machine}"

@@ -141,10 +141,10 @@ def _without_flag(training: Mapping[str, Any]) -> Iterator[FieldError]:
     for key in missing:
         message = "`gcloud ai-platform jobs submit training` has no flag for this key"
         yield FieldError(message, field=f"trainingInput.{key}", hint=_FILE_HINT)
-    for key in ("jobDir", "packageUris"):
-        values = training.get(key) or []
-        for finding in (f for uri in ([values] if key == "jobDir" else values) for f in bucket_findings(uri, ())):
-            yield FieldError(f"gcloud refuses this value in a flag: {finding.message}", field=f"trainingInput.{key}")
+    given = {"job.job_dir": [training.get("jobDir")], "job.package_uris": training.get("packageUris") or []}
+    for field, uris in given.items():
+        for finding in (finding for uri in uris for finding in bucket_findings(uri, ())):
+            yield FieldError(f"gcloud refuses this value in a flag: {finding.message}", field=field)
 
 
 def _list_flag(flag: str, values: Sequence[str]) -> list[str]:

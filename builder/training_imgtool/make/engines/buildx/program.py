@@ -73,6 +73,7 @@ def open_environment(settings: Settings, logins: Mapping[str, Login]) -> Iterato
         "BUILDX_METADATA_PROVENANCE": "disabled",
         "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
     }
+    variables.pop("SOURCE_DATE_EPOCH", None)  # buildx would pass it on, also where no key contains it
     if not logins:
         yield variables
         return

@@ -26,6 +26,7 @@ class Solve:
         hidden: the values of these secrets, which no log shows.
         logins: the logins, by the registry's name as the builder knows it.
         no_cache: whether to run every step again.
+        epoch: SOURCE_DATE_EPOCH for the builder; 0 for none.
     """
 
     subject: str
@@ -39,6 +40,7 @@ class Solve:
     hidden: tuple[str, ...] = ()
     logins: Mapping[str, Login]
     no_cache: bool
+    epoch: int = 0
 
     @property
     def host(self) -> str:

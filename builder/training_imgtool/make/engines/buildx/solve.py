@@ -103,6 +103,8 @@ class Buildx:
         command += ["--progress", "rawjson"]
         if solve.no_cache:
             command.append("--no-cache")
+        if solve.epoch:
+            command += ["--build-arg", f"SOURCE_DATE_EPOCH={solve.epoch}"]
         for secret in solve.secrets:
             command += ["--secret", secret.argument]
         return [*command, str(context)]
@@ -125,7 +127,7 @@ def _write_files(solve: Solve, folder: Path) -> Path:
     the same name if size and time are equal (buildkit `fsutil`, buildx `build/opt.go`).
     """
     try:
-        (folder / "Dockerfile").write_text(solve.dockerfile)
+        (folder / "Dockerfile").write_text(solve.dockerfile, encoding="utf-8")
         (folder / "Dockerfile.dockerignore").write_text("# nothing\n")
         with tempfile.TemporaryFile(dir=folder) as archive:
             solve.context(archive)

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ from training_imgtool.oci.registry.dialects import find_dialect
 
 IDENTITY_TOKEN = "<token>"  # noqa: S105 the user name that helpers give with a refresh token, not a secret
 _HELPER_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*\Z"
-HELPER_SECONDS = 10.0
+HELPER_SECONDS = 50.0  # a helper may wait for single sign-on in a browser
 _NOT_FOUND = ("credentials not found", "no credentials found", "not found in native keychain")
 
 
@@ -65,11 +65,12 @@ def find_login(host: str, settings: Settings, *, google: FindGoogle | None = Non
     Raises:
         CredentialsError: config.json, a credential helper or Google's credentials exist but do not work.
     """
-    config = read_config(settings.docker_config)
-    if config is None:
-        tried = [f"{settings.docker_config}/config.json (not there)"]
-    else:
-        tried = []
+    tried = []
+    for path in (settings.docker_config / "config.json", *_list_podmans(settings.environ)):
+        config = read_config(path)
+        if config is None:
+            tried.append(f"{path} (not there)")
+            continue
         helper = helper_for(config, host)
         if helper:
             login = run_helper(helper, host, settings.environ)
@@ -77,9 +78,11 @@ def find_login(host: str, settings: Settings, *, google: FindGoogle | None = Non
                 return _constant(login, f"docker-credential-{helper}")
             tried.append(f"docker-credential-{helper} (has none for {host})")
         login = stored_login(config, host)
+        longer = next((key for key in _list_auths(config) if _is_longer(key, host)), None)
+        unused = f", and imgtool does not use the one for {longer}" if longer else ""
         if login:
-            return _constant(login, str(config.path))
-        tried.append(f"{config.path} (no entry for {host})")
+            return _constant(login, f"{config.path}{unused and f' (its entry for {host}{unused})'}")
+        tried.append(f"{config.path} (no entry for {host}{unused})")
     if find_dialect(host).application_default:
         source, name = (google or _application_default)(settings)
         if source:
@@ -137,16 +140,26 @@ class DockerConfig:
     document: Mapping[str, Any]
 
 
-def read_config(folder: Path) -> DockerConfig | None:
-    """Reads `config.json` in Docker's folder; None if the file is missing. Raises CredentialsError if damaged."""
-    path = folder / "config.json"
+def _list_podmans(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Yields the files in which Podman stores logins (containers-auth.json(5)), which have the format of Docker's."""
+    if given := environ.get("REGISTRY_AUTH_FILE"):
+        yield Path(given)
+        return
+    if runtime := environ.get("XDG_RUNTIME_DIR"):
+        yield Path(runtime) / "containers/auth.json"
+    config = environ.get("XDG_CONFIG_HOME") or f"{environ.get('HOME') or '/nonexistent'}/.config"
+    yield Path(config) / "containers/auth.json"
+
+
+def read_config(path: Path) -> DockerConfig | None:
+    """Reads a file with logins; None if the file is missing. Raises CredentialsError if it is damaged."""
     try:
         text = path.read_bytes().decode("utf-8-sig", "replace")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise CredentialsError(
-            f"{path} cannot be read: {error.strerror}", hint="imgtool reads Docker's logins there (DOCKER_CONFIG)"
+            f"{path} cannot be read: {error.strerror}", hint="imgtool reads logins there (DOCKER_CONFIG)"
         ) from error
     try:
         document = json.loads(text) if text.strip() else {}
@@ -179,9 +192,7 @@ def helper_for(config: DockerConfig, host: str) -> str | None:
 
 def stored_login(config: DockerConfig, host: str) -> Login | None:
     """Finds a host's login in `auths`, under the host's name or an old key; raises CredentialsError if damaged."""
-    auths = config.document.get("auths")
-    if not isinstance(auths, dict):
-        return None
+    auths = _list_auths(config)
     keys = sorted((key for key in auths if _same_host(str(key), host)), key=lambda key: (key != host, key))
     for key in keys:
         entry = auths[key]
@@ -190,10 +201,23 @@ def stored_login(config: DockerConfig, host: str) -> Login | None:
     return None
 
 
+def _list_auths(config: DockerConfig) -> Mapping[str, Any]:
+    auths = config.document.get("auths")
+    return auths if isinstance(auths, dict) else {}
+
+
+def _name_host(key: str) -> str:
+    return key.removeprefix("https://").removeprefix("http://")
+
+
+def _is_longer(key: str, host: str) -> bool:
+    """Returns whether a key of `auths` names only a part of a host, as Podman and Kubernetes allow."""
+    return _name_host(key).startswith(f"{host}/") and not _same_host(key, host)
+
+
 def _same_host(key: str, host: str) -> bool:
     """Returns whether a key of `auths` names a host, with or without the scheme and the API's path."""
-    bare = key.removeprefix("https://").removeprefix("http://")
-    name, _, path = bare.partition("/")
+    name, _, path = _name_host(key).partition("/")
     if path.strip("/") not in {"", "v1", "v2"}:
         return False
     return name == host or name in find_dialect(host).login_hosts
@@ -207,7 +231,7 @@ def _entry_login(config: DockerConfig, key: str, entry: dict[str, Any]) -> Login
         where = f"{config.path}: auths.{key}.auth"
         hint = "run `docker logout` and `docker login` for it again"
         try:
-            decoded = base64.b64decode(auth, validate=True).decode().rstrip("\0")
+            decoded = base64.b64decode("".join(auth.split()), validate=True).decode().rstrip("\0")  # may be wrapped
         except (binascii.Error, ValueError):
             raise CredentialsError(f"{where} is not base64", hint=hint) from None
         user, colon, password = decoded.partition(":")

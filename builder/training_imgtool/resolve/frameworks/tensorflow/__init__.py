@@ -15,8 +15,9 @@ from training_imgtool.resolve.frameworks.tensorflow.install import constraints, 
 from training_imgtool.resolve.frameworks.tensorflow.newer import learn, needs_index, notes_between
 from training_imgtool.resolve.frameworks.tensorflow.rules import check_keras, check_libtpu, check_spec
 from training_imgtool.resolve.versions.closure import Package
-from training_imgtool.resolve.versions.matrix import Matrix, load_matrix
+from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release, load_matrix
 from training_imgtool.resolve.versions.rules import Finding
+from training_imgtool.resolve.wheels.index.index import Index as FileIndex
 
 __all__ = [
     "check_cuda_base",
@@ -29,6 +30,7 @@ __all__ = [
     "cuda_base",
     "learn",
     "libraries",
+    "list_rows",
     "lock_inputs",
     "needs_index",
     "notes_between",
@@ -36,6 +38,12 @@ __all__ = [
     "requirements",
     "tabulate",
 ]
+
+
+def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor, Release]]:
+    """Returns the rows of imgtool's table."""
+    del index
+    return {version: (minor, row) for minor in matrix.minors.values() for version, row in minor.releases.items()}
 
 
 def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:  # noqa: ARG001  one signature

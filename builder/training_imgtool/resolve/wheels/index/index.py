@@ -16,7 +16,7 @@ from training_imgtool.base.errors import LocalFileError, TemporaryError, Verific
 from training_imgtool.base.http.addresses import DEFAULT_PORTS
 from training_imgtool.base.http.client import Client
 from training_imgtool.base.settings import Settings
-from training_imgtool.model.requirements import normalise_name
+from training_imgtool.model.requirements import normalise_name, read_bindings
 from training_imgtool.resolve.wheels.index.client import MISSING, IndexClient, MissingFileError, host_of
 from training_imgtool.resolve.wheels.index.credentials import without_login
 from training_imgtool.resolve.wheels.index.page import ACCEPT, IndexedFile, PageError, make_page_url, parse_page
@@ -43,6 +43,7 @@ class Index:
         builds: the URL to which the name of a build is added: URL/cu126 is an index for wheels whose local version is
             cu126. Only the methods for builds, and `locate` for such a wheel, use these indexes.
         pause: sleeps; tests replace it.
+        bound: the only index of a package, by the package's name.
     """
 
     def __init__(
@@ -55,7 +56,9 @@ class Index:
         insecure: tuple[str, ...] = (),
         builds: str = "",
         pause: Callable[[float], None] = time.sleep,
+        bound: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
+        self._bound = bound or {}
         self._find = find
         self._lock = threading.Lock()
         self._indexes: Indexes | None = None
@@ -63,8 +66,8 @@ class Index:
             proxies=proxies, ca_file=ca_file, unverified=insecure, connections=16, answer_seconds=_PAGE_SECONDS
         )
         self._builds = builds
-        urls = (builds,) if builds else ()
-        self._client = IndexClient(client, lambda: (*self.places().urls, *urls), environ=environ, pause=pause)
+        own = (*((builds,) if builds else ()), *(url for urls in self._bound.values() for url in urls))
+        self._client = IndexClient(client, lambda: (*self.places().urls, *own), environ=environ, pause=pause)
 
     def places(self) -> Indexes:
         """Returns the places where this machine looks for packages; reads the settings only once."""
@@ -145,7 +148,8 @@ class Index:
         return open_remote(size, lambda offset: self.read(url, offset, limit=size))
 
     def _list_files(self, name: str) -> Iterator[IndexedFile]:
-        places = self.places()
+        bound = self._bound.get(normalise_name(name), ())
+        places = Indexes(bound, ()) if bound else self.places()
         for place in places.find_links:
             yield from self._list_find_links(place)
         for index in places.urls:
@@ -189,6 +193,9 @@ def open_index(settings: Settings, options: tuple[str, ...] = ()) -> Index:
     environ = make_uv_environ(settings.environ, ca_file=settings.ca_file)
     certificate = environ.get("SSL_CERT_FILE")
     trusted = f"{environ.get('UV_INSECURE_HOST', '')} {read_pip_settings(settings.environ).get('trusted-host', '')}"
+    bound: dict[str, tuple[str, ...]] = {}
+    for one in read_bindings(options):
+        bound[one.package] = (*bound.get(one.package, ()), one.url)
     return Index(
         lambda: find_indexes(environ, options),
         environ=environ,
@@ -196,6 +203,7 @@ def open_index(settings: Settings, options: tuple[str, ...] = ()) -> Index:
         ca_file=Path(certificate) if certificate else None,
         insecure=tuple(trusted.split()),
         builds=settings.build_indexes,
+        bound=bound,
     )
 
 

@@ -1,11 +1,14 @@
-"""Reads pages of the simple repository API, in JSON (PEP 691) or HTML (PEP 503): files and their hashes. Pure."""
+"""Reads and writes pages of the simple repository API: JSON (PEP 691) or HTML (PEP 503), with files and hashes."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
@@ -53,6 +56,19 @@ def parse_page(data: bytes, content_type: str, url: str) -> tuple[IndexedFile, .
 def make_page_url(index: str, name: str) -> str:
     """Returns the URL of a project's page on an index (with the name normalised, PEP 503)."""
     return f"{index.rstrip('/')}/{re.sub(r'[-_.]+', '-', name).lower()}/"
+
+
+def write_index(pages: Mapping[str, tuple[IndexedFile, ...]], folder: Path) -> str:
+    """Writes an index (PEP 503) with the files of packages into `folder`, and returns its URL."""
+    for name, rows in pages.items():
+        anchors = (
+            f'<a href="{escape(row.url)}{f"#sha256={row.sha256}" if row.sha256 else ""}"'
+            f"{' data-core-metadata' if row.has_metadata else ''}>{escape(row.file)}</a>\n"
+            for row in rows
+        )
+        (folder / name).mkdir(parents=True)
+        (folder / name / "index.html").write_text(f"<!DOCTYPE html>\n{''.join(anchors)}", encoding="utf-8")
+    return folder.as_uri()
 
 
 def _parse_json(data: bytes, base: str) -> tuple[IndexedFile, ...]:
