@@ -120,6 +120,7 @@ Tested with TensorFlow 2.9, 2.10 and 2.11. An implementation in TensorFlow 2.0.
             (
                 "includes base.txt|package numpy==1.18.1|package pandas|package scipy==1.5|installs ."
                 "|package tool @ git+https://example.com/team/tool.git@v1|package gensim==4.1.2|Python ==3.8.*"
+                "|index option --index-url https://example.com"
             ),
         ),
         (

@@ -24,7 +24,19 @@ if TYPE_CHECKING:
 
 WHOLE = "imgtool.whole"  # in the meta of a context: the help explains the rare options too
 _RARE = {"allow_unknown", "as_json", "builder", "create_repository", "engine", "flags", "hosts", "issuer", "job_id"}
-_RARE |= {"lock", "new_spec", "no_check", "of_machine", "progress", "quiet", "region", "restart", "secret", "verbose"}
+_RARE |= {
+    "lock",
+    "new_spec",
+    "no_check",
+    "of_machine",
+    "progress",
+    "quiet",
+    "region",
+    "restart",
+    "processes",
+    "secret",
+    "verbose",
+}
 _VARIABLES = {"engine": "IMGTOOL_ENGINE", "locked": "IMGTOOL_LOCKED", "progress": "IMGTOOL_PROGRESS"}
 _VARIABLES["verbose"] = "IMGTOOL_DEBUG"
 _SHARED = {  # by the name of the parameter: option, its letter, and what it does

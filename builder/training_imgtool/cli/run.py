@@ -64,6 +64,9 @@ def run(
     changes: opt.Changes = None,
     workers: Annotated[int | None, typer.Option(min=0, metavar="N", help="How many workers to start.")] = None,
     ps: Annotated[int | None, typer.Option(min=0, metavar="N", help="How many parameter servers to start.")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="PyTorch: how many processes each replica has [default: 1].")
+    ] = None,
     service: Annotated[
         str | None,
         typer.Option(
@@ -119,6 +122,7 @@ def run(
         service=parse_service(service) if service else None,
         workers=workers,
         ps=ps,
+        processes=processes,
         args=ctx.meta.get(_ARGS),
         job_dir=Path(job_dir) if job_dir else None,
         kills=(

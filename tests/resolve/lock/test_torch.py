@@ -259,8 +259,8 @@ WRONG = [
         "nvidia-cudnn-cu12 9.10.2, which brings-cublas requires, brings CUDA 12",
         "",
     ),
-    (SPEC, "brings-tensorflow\n", "another requirement brings tensorflow 2.15.0, which PyTorch does not need", "name"),
-    (SPEC, "brings-jax\n", "another requirement brings jax 0.10.2, which PyTorch does not need", "name jax"),
+    (SPEC, "brings-tensorflow\n", "brings-tensorflow requires tensorflow 2.15.0, and PyTorch does not need it", "name"),
+    (SPEC, "brings-jax\n", "brings-jax requires jax 0.10.2, and PyTorch does not need it", "name jax"),
     (V100, None, "the build of PyTorch for CUDA 13.0 has no code for V100", 'cuda: "12.6"'),
     (B200 + "cuda: 12.6\n", None, "the build of PyTorch for CUDA 12.6 has no code for B200", 'cuda: "12.8"'),
     (

@@ -14,7 +14,7 @@ from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import launcher
 from training_imgtool.jobs.cluster import PORT, to_texts
 from training_imgtool.jobs.frameworks import local_flavour, rules_of
-from training_imgtool.jobs.kubernetes import is_cluster
+from training_imgtool.jobs.kubernetes import is_cluster, shares_memory
 from training_imgtool.jobs.model import (
     Document,
     Finding,
@@ -42,6 +42,7 @@ from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
 _JOB_DIR = "/job"
+_SHARED = "2Gi"  # as much as Kubeflow Arena gives every training job
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>Ki|Mi|Gi|[bkmgBKMG]?)\Z")
 _CPUS = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<milli>m?)\Z")
 _COMPOSE = "Compose specification"
@@ -130,19 +131,26 @@ def cpus(text: str) -> str:
     return f"{float(match['number']) / 1000:g}" if match and match["milli"] else text
 
 
+def shared_memory(spec: ImageSpec, role: Role) -> str | None:
+    """Returns the size of a replica's /dev/shm: its memory, which contains it; None for Docker's default."""
+    if not shares_memory(spec):
+        return None
+    return memory(spec.roles[role].memory or _SHARED)
+
+
 def is_folder(job_dir: str | None) -> bool:
     """Tells whether the job directory is a folder on this machine rather than a URL."""
     return job_dir is not None and "://" not in job_dir
 
 
 def _service(spec: ImageSpec, images: Images, role: Role, index: int) -> Document:
-    of_role, job = spec.roles[role], spec.job
+    job = spec.job
     restarts = job.scheduling.restarts if job.scheduling else None
     own = is_folder(job.job_dir)
     mounted = passed_job_dir(spec, _JOB_DIR if own else job.job_dir or results_folder(spec))
     mounts: list[str | Document] = [f"{_relative(str(job.job_dir))}:{_JOB_DIR}"] if own else []
     mounts += [_mount(volume, index) for index, volume in enumerate(job.volumes)]
-    command = launcher.with_secrets(spec, role, launcher.SECRETS) if job.secrets else of_role.entrypoint
+    command = launcher.with_secrets(spec, role, launcher.SECRETS) if job.secrets else launcher.entrypoint(spec, role)
     return without_none(
         {
             "image": image_of(images, role),
@@ -150,6 +158,7 @@ def _service(spec: ImageSpec, images: Images, role: Role, index: int) -> Documen
             "entrypoint": [_literal(word) for word in command],
             "command": [_literal(arg) for arg in args_with_job_dir(spec, role, mounted)],
             "environment": _environment(spec, role, index),
+            "shm_size": shared_memory(spec, role),
             "expose": [str(PORT)] if is_cluster(spec) else [],
             "volumes": mounts,
             "secrets": list(job.secrets),
@@ -166,7 +175,7 @@ def _environment(spec: ImageSpec, role: Role, index: int) -> Document:
     if not is_cluster(spec):
         return env
     hosts = {r: [service_name(r, i) for i in range(count)] for r, count in replicas(spec).items()}
-    told = rules_of(spec.framework).describe(local_flavour(spec), hosts, role, index)
+    told = rules_of(spec.framework).describe(spec, local_flavour(spec), hosts, role, index)
     return env | {key: _literal(value) for key, value in to_texts(told).items()}
 
 

@@ -4,18 +4,30 @@ The runtime's template is the JobSet that the target jobset writes. The controll
 TrainJob's name, so the Pods have the same names. No container is called `node` and no Job has the trainer's label, so
 the controller fills in nothing and changes no role.
 
+If all replicas are alike and start several processes, they are the trainer's nodes, and a policy of the runtime has the
+controller tell them of each other: PyTorch's plug-in sets torchrun's variables (PET_…), which no TrainJob may set.
+
 Source: kubeflow/trainer v2.3, pkg/webhooks and pkg/runtime.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.jobs.kubernetes import chief_selector, job_file, job_name, labels, metadata, queue_label
+from training_imgtool.jobs.frameworks import rules_of
+from training_imgtool.jobs.kubernetes import (
+    chief_selector,
+    is_cluster,
+    job_file,
+    job_name,
+    labels,
+    metadata,
+    queue_label,
+)
 from training_imgtool.jobs.model import (
     Document,
     Finding,
@@ -25,12 +37,13 @@ from training_imgtool.jobs.model import (
     Path,
     Severity,
     get,
+    replicas,
     without_none,
 )
 from training_imgtool.jobs.rules.kubernetes import host_findings, slice_findings
 from training_imgtool.jobs.rules.ranks import RESERVED, TORCHRUN, UNKNOWN, Place, rank_findings, read_container
 from training_imgtool.jobs.targets import jobset
-from training_imgtool.model.spec import ImageSpec
+from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
 _ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -50,7 +63,13 @@ def check(spec: ImageSpec, images: Images, options: JobOptions) -> list[FieldErr
 
 def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
     """Makes the TrainingRuntime and the TrainJob, in the order in which the cluster needs them."""
-    name = job_name(spec, images)
+    name, nodes, rules = job_name(spec, images), _count_nodes(spec, images), rules_of(spec.framework)
+    policy: Document = {}
+    trainer: Document = {}
+    if nodes:
+        spec, images = _as_workers(spec, images, nodes)
+        policy = {"mlPolicy": {"numNodes": nodes, rules.ML_POLICY: {}}}
+        trainer = {"trainer": {"numNodes": nodes, "numProcPerNode": rules.processes(spec, Role.WORKER)}}
     (template,) = jobset.make(spec, images, options).documents
     annotations = template["metadata"].get("annotations")
     runtime: Document = {
@@ -58,20 +77,54 @@ def make(spec: ImageSpec, images: Images, options: JobOptions) -> JobFile:
         "kind": "TrainingRuntime",
         "metadata": metadata(spec, name, labels(spec, name)),
         "spec": {
+            **policy,
             "template": {
                 "metadata": without_none({"labels": labels(spec, name), "annotations": annotations}),
-                "spec": template["spec"],
-            }
+                "spec": _with_node(template["spec"], {*spec.job.env, *spec.job.secrets}) if nodes else template["spec"],
+            },
         },
     }
     job: Document = {
         "apiVersion": Target.TRAINJOB.row.kinds["TrainJob"],
         "kind": "TrainJob",
         "metadata": metadata(spec, name, {**labels(spec, name), **queue_label(spec)}),
-        "spec": {"runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": name}},
+        "spec": {
+            "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": name},
+            **trainer,
+        },
     }
     chief = chief_selector(spec, name, jobset.POD_INDEX)
     return job_file(Target.TRAINJOB, (runtime, job), spec, images, options, chief=chief)
+
+
+def _count_nodes(spec: ImageSpec, images: Images) -> int:
+    """Counts the replicas if they are alike and the runtime's policy describes them to their processes; else 0."""
+    counts, rules = replicas(spec), rules_of(spec.framework)
+    first, *others = ((replace(spec.roles[role], count=1), images[role]) for role in counts)
+    alike = is_cluster(spec) and Role.EVALUATOR not in counts and all(other == first for other in others)
+    return sum(counts.values()) if alike and rules.ML_POLICY and rules.processes(spec, next(iter(counts))) else 0
+
+
+def _as_workers(spec: ImageSpec, images: Images, count: int) -> tuple[ImageSpec, Images]:
+    role = next(iter(replicas(spec)))
+    return replace(spec, roles={Role.WORKER: replace(spec.roles[role], count=count)}), {Role.WORKER: images[role]}
+
+
+def _with_node(jobset_spec: Document, own: Collection[str]) -> Document:
+    """Names the only Job and its container as the controller finds them, and keeps only the variables in `own`."""
+    (job,) = jobset_spec["replicatedJobs"]
+    inner = job["template"]["spec"]
+    pod = inner["template"]["spec"]
+    (running,) = pod["containers"]
+    told = [item for item in running.get("env", ()) if item["name"] in own]
+    node = without_none({**running, "name": "node", "env": told})
+    template = {**inner["template"], "spec": {**pod, "containers": [node]}}
+    labelled = {
+        **job["template"],
+        "metadata": {"labels": {_ANCESTOR: "trainer"}},
+        "spec": {**inner, "template": template},
+    }
+    return {**jobset_spec, "replicatedJobs": [{**job, "name": "node", "template": labelled}]}
 
 
 def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator[Finding]:
