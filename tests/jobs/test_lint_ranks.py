@@ -222,10 +222,15 @@ def test_a_kind_without_a_schema_is_not_taken_for_another(kind: str, version: st
 
 
 @pytest.mark.parametrize("target", [Target.JOBSET, Target.TRAINJOB, Target.PODS, Target.COMPOSE, Target.SLURM])
-@pytest.mark.parametrize("release", [{"torch": "2.13.0"}, {"jax": "0.10.2"}], ids=["torch", "jax"])
-def test_own_files_fit_their_machines(target: Target, release: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("release", "processes"),
+    [({"torch": "2.13.0"}, None), ({"torch": "2.13.0"}, 2), ({"jax": "0.10.2"}, None)],
+    ids=["torch", "torchrun", "jax"],
+)
+def test_own_files_fit_their_machines(target: Target, release: dict[str, str], processes: int | None) -> None:
     """The evaluator is no rank."""
-    roles = {Role.MASTER: cpu(1, None), Role.WORKER: cpu(2, None), Role.EVALUATOR: cpu(1, None)}
+    master, worker = (cpu(count, None, processes=processes) for count in (1, 2))
+    roles = {Role.MASTER: master, Role.WORKER: worker, Role.EVALUATOR: cpu(1, None)}
     made = replace(spec(roles), tensorflow=None, **release)  # type: ignore[arg-type]
     job = module_of(target).make(made, images(made), JobOptions())
     assert not judge(job.script or "---\n".join(map(to_yaml, job.documents)))

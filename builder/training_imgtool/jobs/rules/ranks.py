@@ -17,7 +17,7 @@ from training_imgtool.jobs.model import NO_MAPPING, Finding, Path, Severity, get
 
 GPU = "nvidia.com/gpu"
 RESERVED = frozenset({"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"})
-TORCHRUN = re.compile(r"\btorchrun\b|\btorch\.distributed\.(?:run|launch)\b")
+TORCHRUN = re.compile(r"\btorchrun\b|-m\s+torch\.distributed\.(?:run|launch)\b")
 UNKNOWN = "$"  # the value of a variable that the file does not state
 _COMPUTED = re.compile(r"[$`<{%]")  # of values that the file does not state
 _OPTION = re.compile(
