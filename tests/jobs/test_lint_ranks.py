@@ -156,6 +156,8 @@ ON_TPU = JOB.replace("busybox", IMAGE).replace("cpu: 500m", "google.com/tpu: 4")
         (SLURM, "--nodes=2", "--nodes=4", "2 machines, but the job has 4"),
         (SLURM, "srun torchrun", "torchrun", "only the first node runs this line"),
         (SLURM, "--ntasks-per-node=1", "--ntasks-per-node=8", "srun starts torchrun 8 times on each node"),
+        (SLURM, "--ntasks-per-node=1", "--ntasks=16", "srun starts torchrun 8 times on each node"),
+        (SLURM, "--gres=gpu:8", "--gpus-per-task=4", "8 processes on a machine with 4 GPUs"),
         (SLURM, "--rdzv_backend=c10d", "--node_rank=$SLURM_NODEID", "the batch shell replaces the rank"),
         (SLURM, "--nnodes=$NODES", '"${ARGS[@]}"', None),
         (COMPOSE, "--node_rank=1", "--node_rank=0", "services.w1.command: 0: another machine has this rank"),

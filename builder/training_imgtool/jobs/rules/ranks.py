@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from training_imgtool.jobs.model import NO_MAPPING, Finding, Path, Severity, get
 
-GPU = "nvidia.com/gpu"
+_GPU = "nvidia.com/gpu"
 RESERVED = frozenset({"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"})
 TORCHRUN = re.compile(r"\btorchrun\b|-m\s+torch\.distributed\.(?:run|launch)\b")
 UNKNOWN = "$"  # the value of a variable that the file does not state
@@ -92,7 +92,7 @@ def read_container(running: Mapping[str, Any], path: Path) -> Machines:
         if item:
             value = get(item, "value") if "valueFrom" not in item else UNKNOWN
             variables[str(item.get("name"))] = (str(value), (*path, "env", index, "value"))
-    gpus, is_open = get(running, "resources", "limits", GPU), bool(running.get("envFrom"))
+    gpus, is_open = get(running, "resources", "limits", _GPU), bool(running.get("envFrom"))
     return Machines(commands=commands, variables=variables, gpus=gpus, is_open=is_open)
 
 
