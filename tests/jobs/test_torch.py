@@ -285,4 +285,4 @@ def test_a_preemption_judges_the_program_and_not_torchrun() -> None:
 def test_lint_accepts_what_imgtool_writes() -> None:
     for spec in (torch(TRIO), torch(UNLIKE), torch({W: RoleSpec(count=2, processes=2)})):
         for target in (Target.JOBSET, Target.TRAINJOB, Target.PODS, Target.COMPOSE):
-            assert [found.message for found in lint(dump(job_data(spec, images(spec), target)), "f")] == []
+            assert [found.message for found in lint(dump(job_data(spec, images(spec), target)), "f", answer="")] == []
