@@ -362,6 +362,7 @@ def test_usage_errors_come_before_any_effect(project: Project, arguments: tuple[
 
 def test_cures_on_the_command_line(project: Project) -> None:
     project.refused("run", "--epochs=1", code=2, says=["imgtool run has no option --epochs"], hint="-- --epochs=1")
+    project.refused("run", "--worker=2", code=2, says=["no option --worker"], hint="did you mean --workers? To pass")
     project.refused("lint", "image.yaml", code=3, says=["image.yaml is a spec"], hint="imgtool show image.yaml")
     project.refused("push", "--tag", "my tag", code=2, says=["'my tag' is not a tag"])
     ended = project.run("show", env={"IMGTOOL_MIRROR": "docker.io=x"})

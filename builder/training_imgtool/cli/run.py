@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,9 +45,10 @@ class _Command(opt.Verb):
             if wrong is None:
                 raise
             given = next((word for word in words if word.partition("=")[0] == wrong), wrong)
-            raise UsageError(
-                f"imgtool run has no option {wrong}", hint=f"to pass the option to your program, write -- {given}"
-            ) from error
+            close = get_close_matches(wrong, getattr(error, "possibilities", None) or (), n=1, cutoff=0.8)
+            near = f"did you mean {close[0]}? " if close else ""
+            hint = f"{near}{'To' if near else 'to'} pass the option to your program, write -- {given}"
+            raise UsageError(f"imgtool run has no option {wrong}", hint=hint) from error
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- ARGS]"]

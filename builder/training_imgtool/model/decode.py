@@ -217,7 +217,10 @@ class Reader:
             node = Table(node.at, ((Scalar(node.at, shorthand, quoted=False), node),))
         fields = {field.name: field for field in dataclasses.fields(kind)}
         if not isinstance(node, Table):
-            return self.fail(path, f"expected a mapping with {join_names(fields)}, found {_describe_node(node)}")
+            is_number = "count" in fields and isinstance(node, Scalar) and node.text.isdecimal()
+            hint = f"write {{count: {node.text}}}" if is_number and isinstance(node, Scalar) else None
+            message = f"expected a mapping with {join_names(fields)}, found {_describe_node(node)}"
+            return self.fail(path, message, hint=hint)
         given: dict[str, Node] = {}
         for key, value in node.entries:
             if key.text in fields:
