@@ -72,7 +72,7 @@ _NUMBER = re.compile(r"[\s*-]*v?\d+\.\d+[\d.+x]*\s*")  # a version alone, below 
 _LINK = re.compile(r"\s*(?:\.\. _|\[[^\]]+\]:)")  # the target of a link in another line
 _PIN = re.compile(r"\s*(?:[-*+]\s+)?`?(?P<pin>[A-Za-z][\w.-]*\s?(?:[=~]=|>=?|<=?)\s?\d[\w.]*)`?\s*")
 _ROW = re.compile(  # a row in a list of needs, such as: * NumPy (1.19.1)
-    r"\s*(?:[-*+|]|\d+\.)\s*[`*\[]{0,3}(?P<name>[A-Za-z][\w.-]*)[`*\])]{0,3}(?:\([^()]*://[^()]*\))?[\s:|=(v-]{1,6}(?:version\s*)?"
+    r"\s*(?:[-*+|]|\d+\.)\s*(?:[A-Z]\w*\s)?[`*\[]{0,3}(?P<name>[A-Za-z][\w.-]*)[`*\])]{0,3}(?:\([^()]*://[^()]*\))?[\s:|=(v-]{1,6}(?:version\s*)?"
     r"(?P<version>\d+\.\d+(?:\.\d+){0,2})[)`*|\s]*"
 )
 _BADGE = re.compile(

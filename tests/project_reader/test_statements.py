@@ -200,6 +200,7 @@ Tested with TensorFlow 2.9, 2.10 and 2.11. An implementation in TensorFlow 2.0.
                 "|TensorFlow ==2.9.*|TensorFlow ==2.*"
             ),
         ),
+        (read_prose, "# Requirements\n- OpenAI gymnasium (v0.28.1)\n", "package gymnasium==0.28.1"),
         (read_prose, "Install tensorflow2.0-beta1 with pip", "TensorFlow ==2.0.*"),
         (read_prose, "For training it, use the build_net.py script, not others.", "command python build_net.py"),
         (read_prose, "The model was trained with net.py", ""),

@@ -220,6 +220,15 @@ def test_what_comes_with_it_is_of_the_same_build(
     assert {name: versions[name] for name in expected} == expected
 
 
+def test_packages_that_no_build_can_differ_in_are_not_looked_for(torch: Torch) -> None:
+    plain = tiny_wheel("metrics", "1.0", requires=("torch>=2",))
+    torch.place.index.add("metrics", "metrics-1.0-py3-none-any.whl", plain)
+    extra = tiny_wheel("tensors", "1.0", requires=('torch>=2; extra == "torch"',))
+    torch.place.index.add("tensors", name_file("tensors", "1.0"), extra)
+    assert torch.versions(SPEC, "metrics\ntensors\n")["torch"].endswith("+cpu")
+    assert [page for page in torch.builds.asked if "metrics" in page or "tensors" in page] == []
+
+
 def test_other_builds_in_a_folder_are_not_taken(torch: Torch, tmp_path: Path) -> None:
     (folder := tmp_path / "wheels").mkdir()
     torch.find_links(folder, ("torch", "2.13.0+cpu", ()), ("torchvision", "0.28.0+cpu", ("torch==2.13.0",)))
