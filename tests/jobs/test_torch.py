@@ -41,7 +41,14 @@ def torch(roles: dict[Role, RoleSpec], trainer: Trainer | None = None, **job: An
 
 
 def plain(rank: str, *, size: int = 3, address: str = "master", port: str = "2222") -> dict[str, str]:
-    return {"MASTER_ADDR": address, "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": str(size), "LOCAL_RANK": "0"}
+    return {
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port,
+        "RANK": rank,
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": "0",
+        "NODE_RANK": rank,
+    }
 
 
 def pet(rank: str, each: int, *, size: int = 3, address: str = "master", port: str = "2222") -> dict[str, str]:
@@ -127,7 +134,7 @@ def test_a_jobset_ends_with_its_ranks(target: Target) -> None:
         assert number["name"] == index
         assert number["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['jobset.sigs.k8s.io/job-global-index']"
         address = f"{inner['network']['subdomain']}-master-0-0.{inner['network']['subdomain']}"
-        whole = plain("", address=address) if each else pet("", 2, address=address)
+        whole = plain("$(RANK)", address=address) if each else pet("", 2, address=address)
         assert {item["name"]: item["value"] for item in env} == {n: v for n, v in whole.items() if n != index}
         assert master["env"][1:] == env
         assert {"name": "shm", "mountPath": "/dev/shm"} in worker["volumeMounts"]
