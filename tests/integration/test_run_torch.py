@@ -32,7 +32,7 @@ def test_every_number_of_processes_sees_the_same_falling_loss(imgtool: Run, tmp_
 @pytest.mark.parametrize("death", ["--kill", "--preempt"])
 def test_a_lost_worker_is_no_permanent_failure(imgtool: Run, tmp_path: Path, processes: int, death: str) -> None:
     imgtool("push", SPEC)
-    words = ("--workers=1", f"--processes={processes}", death, "worker:0@6s", "--job-dir", tmp_path, "--json")
-    result = json.loads(imgtool("run", SPEC, *words, *SMALL, timeout=300).stdout)
+    words = ("--workers=1", f"--processes={processes}", death, "worker:0@8s", "--job-dir", tmp_path, "--json")
+    result = json.loads(imgtool("run", SPEC, *words, "--", "--epochs=100", "--images=1536", timeout=300).stdout)
     assert result["ok"]
     assert [replica["restarts"] for replica in result["replicas"]] == [1, 1]
