@@ -20,7 +20,7 @@ $(READY): pyproject.toml scripts/venv
 services:  ## Start a Docker Engine if none answers, a registry, stand-in base images
 	@scripts/services up
 
-demo: $(READY)  ## Build an example's images, push them to a local registry, write their job file (FRAMEWORK=jax)
+demo: $(READY)  ## Build an example's images, push them to a local registry, write their job file (FRAMEWORK=jax or torch)
 	@$(PYTHON) scripts/demo $(FRAMEWORK)
 
 test: $(READY)  ## Everything that must pass: ruff, mypy, all tests (about ten minutes on two cores)

@@ -152,7 +152,11 @@ BAD: tuple[Bad, ...] = (
     _roles("roles: {master: {replicas: 3}}\n", "3:18", "roles.master.replicas", "unknown key", "did you mean count?"),
     _roles("roles: {master: {gpus: {count: 2}}}\n", "3:18", "roles.master.gpus.type", "missing", "NVIDIA_TESLA_V100"),
     _roles(
-        "roles: {master: {gpus: 2}}\n", "3:24", "roles.master.gpus", "expected a mapping with type or count, found '2'"
+        "roles: {master: {gpus: 2}}\n",
+        "3:24",
+        "roles.master.gpus",
+        "expected a mapping with type or count, found '2'",
+        "write {type: TYPE, count: 2}",
     ),
     _roles(
         "roles: {master: {gpus: {type: T4}, tpu: {type: V3}}}\n",

@@ -23,6 +23,8 @@ class Framework:
         builds: matches the names of other builds of it.
         usual: its release if nothing tells which.
         is_old_usual: whether later releases come last unless a file asks for one; if not, the newest is best.
+        brought: matches packages that its builds require in releases of their own choice.
+        companions: distributions with releases of the same number as its own, and the difference of the minors.
         libraries: imports of libraries that train with this framework alone.
         brings: import names of the packages that each of its installations contains.
         beside: packages that an image of it needs in addition, if the program imports them, by import name.
@@ -33,6 +35,8 @@ class Framework:
     packages: tuple[str, ...]
     parts: tuple[str, ...] = ()
     builds: str = "(?!)"
+    brought: str = "(?!)"
+    companions: Mapping[str, int] = field(default_factory=dict)
     usual: str
     is_old_usual: bool = False
     libraries: frozenset[str]
@@ -75,13 +79,15 @@ TORCH = Framework(
     key="torch",
     fact=Fact.TORCH,
     packages=("torch",),
+    brought=r"nvidia-(?:cu|nccl|nv).*|(?:pytorch-)?triton|cuda-(?:bindings|pathfinder|toolkit)",
+    companions={"torchvision": 15, "torchaudio": 0},
     usual="2.13.0",
     libraries=frozenset(
         """accelerate deepspeed detectron2 fairseq fastai ignite lightning lightning_fabric litgpt mmcv mmengine monai
         peft pytorch_lightning sentence_transformers skorch stable_baselines3 timm torch_geometric torchaudio torchtune
         torchvision trl ultralytics unsloth""".split()  # noqa: SIM905
     ),
-    brings=frozenset("torch filelock fsspec jinja2 networkx sympy typing_extensions setuptools".split()),  # noqa: SIM905
+    brings=frozenset("torch triton filelock fsspec jinja2 networkx sympy typing_extensions setuptools".split()),  # noqa: SIM905
     beside={"keras": "keras>=3", "tensorflow": "tensorflow-cpu"},
 )
 FRAMEWORKS = {framework.key: framework for framework in (TENSORFLOW, JAX, TORCH)}

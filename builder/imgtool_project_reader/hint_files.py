@@ -26,13 +26,17 @@ _GOOGLE_IMAGE = re.compile(  # deeplearning-platform-release/tf2-gpu.2-4, vertex
     + _DIGEST
 )
 _PYTHON_IMAGE = re.compile(_PATH + r"python:(?P<python>3\.\d+)[\w.-]*" + _DIGEST)
-_CUDA_IMAGE = re.compile(_PATH + r"(?:nvidia/cuda:[\w.-]+|tensorflow:[\w.-]*-gpu[\w.-]*)" + _DIGEST)
+_CUDA_IMAGE = re.compile(_PATH + r"(?:nvidia/(?:cuda|pytorch):[\w.-]+|tensorflow:[\w.-]*-gpu[\w.-]*)" + _DIGEST)
 _OTHER_STAGE = re.compile(r"(?:^|[_-])(?:tpu|gpu|cuda\w*|rocm|dev\w*|debug|tests?|docs?|serv\w*|build\w*)(?:$|[_-])")
 _VARIABLES = re.compile(r"""(?:(?<!\S)[A-Za-z_]\w*=(?:"[^"\n]*"|'[^'\n]*'|[^\s"']*)\s+)+$""")
 _APT = re.compile(r"apt(?:-get)?\s+(?:-\S+\s+)*install\s+(?P<words>[^;&|`<()]+)")
 _DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _CD = re.compile(r"(?:^|&&|;)\s*\$?\s*cd\s+(?P<folder>[\w./-]+)")
 _PYTHON = re.compile(r"(?:^|[\s`$(/])python[\d.]*\s+(?P<words>[^`;&|>)\n]+)")
+_LAUNCH = re.compile(  # what starts a program once for each process, or in its environment, before the program itself
+    r"(?:\b(?P<torchrun>torchrun|python[\d.]*\s+-m\s+torch\.distributed\.(?:run|launch))|\b(?:accelerate\s+launch|uv\s+run|deepspeed))"
+    r"(?P<options>(?:\s+--?[\w-]+(?:[= ](?!-)[^\s;&|]+)?)*?)\s+(?=-m\s|[\w./${}-]+\.py\b)"
+)
 _INSTALL = re.compile(r"(?:pip[\d.]*|uv pip)\s+install\s+(?P<words>(?:[^`;&|>)\n]|>=|>(?=\d))+)")
 _COMMAND = re.compile(
     r"(?: {4}|\t)|\s*(?:[-*+>]|\d+[.)])?\s*[$>!%]?\s*(?:sudo\s+)?(?:[\w./]*python[\d.]*\s+-m\s+)?(?:pip|uv)"
@@ -68,7 +72,7 @@ _NUMBER = re.compile(r"[\s*-]*v?\d+\.\d+[\d.+x]*\s*")  # a version alone, below 
 _LINK = re.compile(r"\s*(?:\.\. _|\[[^\]]+\]:)")  # the target of a link in another line
 _PIN = re.compile(r"\s*(?:[-*+]\s+)?`?(?P<pin>[A-Za-z][\w.-]*\s?(?:[=~]=|>=?|<=?)\s?\d[\w.]*)`?\s*")
 _ROW = re.compile(  # a row in a list of needs, such as: * NumPy (1.19.1)
-    r"\s*(?:[-*+|]|\d+\.)\s*[`*\[]{0,3}(?P<name>[A-Za-z][\w.-]*)[`*\])]{0,3}(?:\([^()]*://[^()]*\))?[\s:|=(v-]{1,6}(?:version\s*)?"
+    r"\s*(?:[-*+|]|\d+\.)\s*(?:[A-Z]\w*\s)?[`*\[]{0,3}(?P<name>[A-Za-z][\w.-]*)[`*\])]{0,3}(?:\([^()]*://[^()]*\))?[\s:|=(v-]{1,6}(?:version\s*)?"
     r"(?P<version>\d+\.\d+(?:\.\d+){0,2})[)`*|\s]*"
 )
 _BADGE = re.compile(
@@ -115,7 +119,10 @@ def read_docker(text: str, file: str) -> Iterator[Statement]:
         folder = stages[name].get("WORKDIR", ("", 0))[0]
         where = f"cd {folder} && " if folder.strip("/") else ""
         if rows:
-            yield Statement(Fact.COMMAND, where + " ".join(row[0] for row in rows), file, max(row[1] for row in rows))
+            text, launcher = drop_launcher(" ".join(row[0] for row in rows))
+            at = max(row[1] for row in rows)
+            yield Statement(Fact.COMMAND, where + text, file, at)
+            yield from [Statement(Fact.LAUNCH, launcher, file, at)] if launcher else ()
 
 
 def _list_instructions(text: str) -> Iterator[tuple[int, str, str]]:
@@ -257,8 +264,24 @@ def _limit_tensorflow(match: re.Match[str], line: str) -> str | None:
     return f"=={version}" + (".*" if version.count(".") < 2 else "")
 
 
+def drop_launcher(text: str) -> tuple[str, str]:
+    """Replaces torchrun and its like in a command by `python`; returns the command, and torchrun with its options.
+
+    Source: https://docs.pytorch.org/docs/stable/elastic/run.html
+    """
+    match = _LAUNCH.search(text)
+    if match is None:
+        return text, ""
+    rest = re.sub(r"^(-m\s+\S+|\S+)\s+--(?=\s)", r"\1", text[match.end() :])  # torchrun itself takes this `--`
+    launcher = f"torchrun {' '.join(match['options'].split())}" if match["torchrun"] else ""
+    return f"{text[: match.start()]}python {rest}", launcher
+
+
 def _read_commands(line: str, file: str, number: int, folder: str) -> Iterator[Statement]:
     where = f"cd {folder} && " if folder else ""
+    line, launcher = drop_launcher(line)
+    if launcher:
+        yield Statement(Fact.LAUNCH, launcher, file, number)
     for match in _PYTHON.finditer(f" {line}"):
         words = match["words"].strip().rstrip("\\").strip()
         if re.match(r"(?:-[uBOW]+\s+)*(?:-m\s+[A-Za-z_][\w.]*|[\w./{}$-]+\.py)\b", words):
@@ -278,7 +301,7 @@ def read_shell(text: str, file: str) -> Iterator[Statement]:
             yield from _read_installs(line, file, number, Certainty.HINT) if is_installer else ()
             folder = match["folder"] if (match := _CD.search(line)) else folder
             for command in _read_commands(line, file, number, folder):
-                if re.match(r"(?:\w+=.*\s)?python ", command.value.rpartition("&& ")[2]):
+                if re.match(r"(?:\w+=.*\s)?python |torchrun", command.value.rpartition("&& ")[2]):
                     yield replace(command, certainty=Certainty.HINT)
 
 

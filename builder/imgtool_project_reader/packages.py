@@ -106,15 +106,19 @@ def choose_packages(
     """Chooses the packages to install in addition to the framework, for a resolved variant."""
     listing = listings[0] if listings else None
     stated = [item for item in listing.packages if applies(item.requirement, variant.python)] if listing else []
-    idle = [item for item in stated if item.certainty is Certainty.GUESS and not _is_imported(item.package, reached)]
+    unsure = [item for item in stated if item.certainty is Certainty.GUESS or _is_of_readme(item)]
+    idle = [item for item in unsure if not _is_imported(item.package, reached)]
     said = {item.package for item in stated if item.requirement.specifier}  # rather than a list that the file includes
     stated = [item for item in stated if item not in idle and (item.requirement.specifier or item.package not in said)]
     placed = list_placed(project)
     changed = {"python", *load_tables()["renamed"], *concessions.loosened, *concessions.left_out}  # python: conda's
     changed |= {item.package for item in stated if item.package in placed and not str(item.requirement.specifier)}
+    own = variant.framework
+    changed |= {item.package for item in stated if re.fullmatch(own.brought, item.package)}
+    has_build = own.companions and any(item.fact is Fact.BUILD for item in (listing.statements if listing else ()))
     why = None
     if listing:
-        is_changed = bool(idle) or any(
+        is_changed = bool(idle or has_build) or any(
             item.package in changed or is_in_python(item.package, variant) for item in stated
         )
         why = f"from {listing.file}, changed" if is_changed else _find_trouble(project, listing, variant, knowledge)
@@ -152,6 +156,11 @@ def choose_packages(
         dropped=(*dropped, *((f"{item.value} ({item.place}) left out", _IDLE) for item in idle)),
         unknown=unknown,
     )
+
+
+def _is_of_readme(item: Statement) -> bool:
+    """Tells whether a README installs a package from Git, which may be for another program than the one that trains."""
+    return item.requirement.url is not None and item.file.rpartition("/")[2].lower().startswith("readme")
 
 
 def _is_imported(name: str, reached: Reached | None) -> bool:
@@ -198,6 +207,11 @@ def _mend(
     lines, dropped = dict[str, Line](), list[tuple[str, str]]()
     for item, named in _rename(stated, variant):
         requirement, name, place = named, canonicalize_name(named.name), item.place
+        if re.fullmatch(variant.framework.brought, name):
+            dropped.append(
+                (f"{requirement} ({place}) left out", f"the build of {variant.framework.fact} brings its own")
+            )
+            continue
         if name in concessions.left_out:
             dropped.append((f"{requirement.name} ({place}) left out", concessions.left_out[name]))
             continue
@@ -281,7 +295,7 @@ def _find_missing(
     """
     elsewhere = _list_elsewhere(project, listings, variant.python)
     lines: dict[str, Line] = {}
-    unknown: dict[str, None] = {}
+    unknown: dict[str, str] = {}
     for item, source, always in reached.foreign if reached else ():
         top = item.module.partition(".")[0]
         name = "keras" if top == "keras" else find_distribution(item.module)
@@ -293,7 +307,7 @@ def _find_missing(
             continue
         name = name or (top if canonicalize_name(top) in elsewhere else None)
         if name is None:
-            unknown |= {f"{top} ({source.path}:{item.line})": None} if always else {}
+            unknown |= {top: f"{top} ({source.path}:{item.line})"} if always and top not in unknown else {}
             continue
         plain = canonicalize_name(name) if "://" not in name else name
         other = elsewhere.get(plain) or (elsewhere.get("opencv-python") if top == "cv2" else None)
@@ -308,7 +322,7 @@ def _find_missing(
             text = (find_release(limit, variant) or str(limit)) if limit else add_release(name, variant)
             lines[plain] = Line(text, where, guess=True)
     called = {name: by for name, by in list_called(reached).items() if name not in {*has, *lines}}
-    return [*lines.values(), *(Line(name, by, guess=True) for name, by in called.items())], tuple(unknown)
+    return [*lines.values(), *(Line(name, by, guess=True) for name, by in called.items())], tuple(unknown.values())
 
 
 def _list_elsewhere(project: Project, listings: tuple[Listing, ...], python: str) -> dict[str, Statement]:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from imgtool_project_reader.builds import find_cuda, find_kind, list_builds
 from imgtool_project_reader.evidence import Evidence, find_accelerator, find_framework
-from imgtool_project_reader.frameworks import FRAMEWORKS
+from imgtool_project_reader.frameworks import FRAMEWORKS, TORCH
 from imgtool_project_reader.knowledge import Knowledge, Variant
 from imgtool_project_reader.listings import Listing, rank_listings
 from imgtool_project_reader.packages import Concessions, Needs, choose_packages
@@ -19,7 +20,7 @@ from imgtool_project_reader.programs import Code, Program, Reached, list_variabl
 from imgtool_project_reader.read import Project, read_project, write_head
 from imgtool_project_reader.releases import Choice, Judged, choose
 from imgtool_project_reader.source import write_cells
-from imgtool_project_reader.statement import Certainty, Fact, is_dockerfile, parse_requirement
+from imgtool_project_reader.statement import Certainty, Fact, Statement, is_dockerfile, parse_requirement
 
 _NO_VARIABLE = re.compile(
     r"KEY|TOKEN|SECRET|PASS|^(?:TF_CONFIG|CLUSTER_SPEC|PYTHONPATH|CUDA_VISIBLE_DEVICES|PATH|HOME)$"
@@ -48,6 +49,7 @@ class Proposal:
         choice: the release of the framework, and Python.
         python: the Python minor of the images: the choice's, else imgtool's default for the release.
         accelerator: the roles' accelerator, and the reason.
+        cuda: the CUDA of the build that a file names, if the accelerator is gpu.
         needs: the packages that the image installs.
         programs: the programs that may train, with the chosen one first.
         placement: how the image starts the first program; None if there is no program, or if no spec can start it.
@@ -63,6 +65,7 @@ class Proposal:
     accelerator: str
     accelerator_from: str | None
     cuda_from: str | None
+    cuda: Statement | None
     needs: Needs
     programs: tuple[Program, ...]
     placement: Placement | None
@@ -90,6 +93,17 @@ class Proposal:
             package, _, index = item.value.partition(" ")
             if canonicalize_name(package) in lines:
                 yield item.place, package, index
+
+    @property
+    def launcher(self) -> Statement | None:
+        """The first command of torchrun that starts the program, if possible on several machines."""
+        places = {item.place for item in (self.program.commands if self.program else ())}
+        rows = (item for items in self.project.statements.values() for item in items if item.fact is Fact.LAUNCH)
+        return min(
+            (item for item in rows if item.place in places),
+            key=lambda item: not re.search(r"nnodes[= ](?:\d+:)?(?!1\b)\d", item.value),
+            default=None,
+        )
 
     @property
     def program(self) -> Program | None:
@@ -161,7 +175,11 @@ def propose(
     choice = choose(project, listings, reached, releases, framework=evidence.framework, folder=where, given=release)
     if evidence.statement:
         choice = replace(choice, rows=(Judged(evidence.statement, followed=True), *choice.rows))
-    kind, kind_from = find_accelerator(evidence, listings) or _choose_accelerator(project, listings, where)
+    builds = [*list_builds(project, listings, where)] if evidence.framework is TORCH else []
+    of_build = (
+        find_kind(project, builds, [source.path for source in reached.sources] if reached else []) if builds else None
+    )
+    kind, kind_from = find_accelerator(evidence, listings) or of_build or _choose_accelerator(project, listings, where)
     kind, kind_from = (accelerator, None) if accelerator else (kind, kind_from)
     wants_wheels = any("and-cuda" in item.requirement.extras for listing in listings[:1] for item in listing.packages)
     variant, kind, kind_from, choice = _resolve(choice, kind, kind_from, knowledge, given=accelerator is not None)
@@ -186,6 +204,7 @@ def propose(
         accelerator=kind,
         accelerator_from=kind_from,
         cuda_from="wheels" if has_wheels else None,
+        cuda=find_cuda(builds) if kind == "gpu" else None,
         needs=needs,
         programs=programs,
         placement=place(program, reached, project) if program and reached else None,

@@ -6,9 +6,10 @@ import codecs
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from packaging.requirements import Requirement
@@ -16,6 +17,7 @@ from packaging.requirements import Requirement
 from imgtool_project_reader.hint_files import read_docker, read_prose, read_python_version, read_shell
 from imgtool_project_reader.requirement_files import (
     Reader,
+    read_builds,
     read_conda,
     read_pip,
     read_pip_lock,
@@ -79,7 +81,9 @@ def read_project(folder: Path, read_yaml: Callable[[str], object]) -> Project:
         reader = next((read for pattern, read in readers if pattern.fullmatch(name)), None)
         is_far = reader is read_prose and file.count("/") >= _DEEPEST_PROSE
         if reader is not None:
-            every = reader(read_text(folder / file), file)
+            text = read_text(folder / file)
+            every: Iterable[Statement] = reader(text, file)
+            every = every if reader is read_script or is_lock(file) else chain(every, read_builds(text, file))
             found = tuple(item for item in every if not is_far or item.fact is Fact.COMMAND)
             if found:
                 statements[file] = found
@@ -119,7 +123,7 @@ def _list_readers(conda: Reader) -> tuple[tuple[re.Pattern[str], Reader], ...]:
         (re.compile(r"(?i)(?:.*\.)?dockerfile(?:[._-].*)?|containerfile"), read_docker),
         (re.compile(r"\.python-version|runtime\.txt"), read_python_version),
         (re.compile(r"(?i)readme(?:\.\w+)?|install(?:ation)?\.(?:md|rst|txt)"), read_prose),
-        (re.compile(r".*\.sh|[Mm]akefile"), read_shell),
+        (re.compile(r".*\.(?:sh|slurm|sbatch)|[Mm]akefile"), read_shell),
     )
 
 

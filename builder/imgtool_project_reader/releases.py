@@ -162,11 +162,26 @@ def _of_listing(framework: Framework, listing: Listing, certainty: Certainty) ->
     for item in own or [item for item in limited if item.package in framework.parts]:
         value = str(item.requirement.specifier)
         yield replace(item, fact=framework.fact, value=value, certainty=min(item.certainty, certainty))
+    for item in limited:
+        if item.package in framework.companions and (limit := _limit_by_number(item, framework)):
+            yield replace(item, fact=framework.fact, value=limit, certainty=min(item.certainty, Certainty.HINT))
     for item in listing.packages if framework is TENSORFLOW else ():
         limit = limit_by_companion(item.requirement) if applies(item.requirement) else None
         if limit:
             place = replace(item, fact=Fact.TENSORFLOW, value=limit, certainty=min(item.certainty, Certainty.HINT))
             yield place
+
+
+def _limit_by_number(item: Statement, framework: Framework) -> str | None:
+    """Returns the framework's release that a companion's release needs: 2.2.1 for torchvision 0.17.1."""
+    exact = re.match(r"==(\d+)\.(\d+)\.(\d+)", str(item.requirement.specifier))
+    if exact is None:
+        return None
+    major, minor, patch = map(int, exact.groups())
+    before = framework.companions[item.package]
+    if minor < before or (not before and major == 0):  # of PyTorch 1.13 and older
+        return f"==1.{minor - bool(before)}.{patch}"
+    return f"==2.{minor - before}.{patch - (before == minor)}"  # torchvision 0.15.1 was the first for PyTorch 2.0
 
 
 def _of_code(reached: Reached | None) -> Iterator[Statement]:

@@ -36,7 +36,15 @@ _LONG_KEY = re.compile(rf"""(?<![\w"'-]){_PART}(?:\.[ \t]*+{_PART}){{20}}""")
 _OWN_FOLDER = re.compile(r"(?:-e\s+|--editable[\s=])?(?:\.|file:\.)(?:\[[\w,\s-]*\])?")
 _LISTED = re.compile(r"(?P<name>[\w.-]+)\s+v?(?P<version>\d+(?:\.\d+)+\w*)(?:\s+/\S*)?")  # a row of `pip list`
 _EXPORTED = re.compile(r"(?m)^[\w.-]+=[\w.]+=\w+\s*$")
+_OPTION = re.compile(r"(?:-[if]|--index-url|--extra-index-url|--find-links)(?:[\s=]|(?=\w+:))")
+_LONGEST = 1000  # characters of a line that may name a build
 _SCRIPT = re.compile(r"(?m)^# /// script$\s((?:^#(?:| .*)$\s)+)^# ///$")
+_TORCH_INDEX = "://download.pytorch.org/whl"
+_BUILD = re.compile(  # a page of PyTorch's index, a local version, an image, a package of conda
+    r"download\.pytorch\.org/whl/(?:nightly/|test/)?(?P<index>cpu|cu\d{3})\b|\btorch==[\w.]+\+(?P<local>cpu|cu\d{3})\b"
+    r"|\bpytorch/pytorch:[\w.]+-cuda(?P<image>\d\d\.\d)|\bnvidia/pytorch:(?P<some>\d)"
+    r"|\bpytorch-cuda\s*=+\s*(?P<conda>\d\d\.\d)|^\s*-\s*(?:pytorch::)?(?P<only>cpu)only\b"
+)
 _REQUIREMENTS_NAME = re.compile(r"(?:[\w.-]+/)*(?:requirements|reqs)[\w./-]*\.(?:txt|in)")
 
 
@@ -63,7 +71,10 @@ def harmless(read: Reader) -> Reader:
 
 
 def read_pip(text: str, file: str) -> Iterator[Statement]:
-    """Reads a requirements file of pip, which may also contain output of `conda list --export` or `pip list`."""
+    """Reads a requirements file of pip, which may also contain output of `conda list --export` or `pip list`.
+
+    Of places with wheels, it leaves out PyTorch's own, from which imgtool takes the build of each role.
+    """
     if len(_EXPORTED.findall(text)) > 3:
         for number, line in enumerate(text.splitlines(), 1):
             if not line.startswith("#"):
@@ -73,12 +84,27 @@ def read_pip(text: str, file: str) -> Iterator[Statement]:
         line = re.sub(r"(?:^|\s+)#(?!egg=).*$", "", raw).strip()
         if match := _INCLUDE.match(line):
             yield Statement(Fact.INCLUDE, match["file"], file, number)
+        elif _OPTION.match(line):
+            yield from () if _TORCH_INDEX in line else [Statement(Fact.OPTION, line, file, number)]
         elif _OWN_FOLDER.fullmatch(line):
             yield Statement(Fact.INSTALL, ".", file, number)
         elif match := _LISTED.fullmatch(line):
             yield from read_conda_row(f"{match['name']}={match['version']}", file, number)
         else:
             yield from _read_plain_line(line, file, number)
+
+
+def read_builds(text: str, file: str) -> Iterator[Statement]:
+    """Yields the builds of PyTorch that a file names in any form."""
+    if "torch" not in text and "cpuonly" not in text:
+        return
+    certainty = Certainty.STATED if re.search(r"\.(?:txt|in|toml|ya?ml|pip)$|Pipfile$", file) else Certainty.HINT
+    for number, line in enumerate(text.splitlines(), 1):
+        for match in _BUILD.finditer(line[:_LONGEST]):
+            value = next(filter(None, match.groups())).replace(".", "")
+            is_other = "/nightly/" in match[0] or "/test/" in match[0]  # no page of a release
+            build = value if value.startswith("c") else "cu" if match["some"] else f"cu{value}"
+            yield Statement(Fact.BUILD, build[:2] if is_other and build != "cpu" else build, file, number, certainty)
 
 
 def _read_plain_line(line: str, file: str, number: int) -> Iterator[Statement]:
@@ -133,8 +159,11 @@ def read_pyproject(text: str, file: str) -> Iterator[Statement]:
                 yield Statement(Fact.PACKAGE, item, file, line(item), group=group)
     for name, target in project.get("scripts", {}).items():
         yield Statement(Fact.SCRIPT, f"{name}={target}", file, line(target))
+    own = {row.get("name") for row in tool.get("uv", {}).get("index", ()) if _TORCH_INDEX in row.get("url", "")}
     for name, rows in tool.get("uv", {}).get("sources", {}).items():
-        for row in (row for row in (rows if isinstance(rows, list) else [rows]) if "index" in row):
+        for row in (
+            row for row in (rows if isinstance(rows, list) else [rows]) if row.get("index") not in {None, *own}
+        ):
             yield Statement(Fact.BOUND, f"{name} {row['index']}", file, line(f"\n{name} ") or line(name))
     dynamic = tool.get("setuptools", {}).get("dynamic", {}).get("dependencies", {})
     included = dynamic.get("file", []) if isinstance(dynamic, dict) else []
@@ -149,6 +178,7 @@ def _read_poetry(poetry: Mapping[str, Any], file: str, line: Callable[[str], int
     for name, target in poetry.get("scripts", {}).items():
         if isinstance(target, str):
             yield Statement(Fact.SCRIPT, f"{name}={target}", file, line(target))
+    own = {row.get("name") for row in poetry.get("source", ()) if _TORCH_INDEX in row.get("url", "")}
     groups = {"": poetry.get("dependencies", {})}
     groups |= {key: row.get("dependencies", {}) for key, row in poetry.get("group", {}).items()}
     groups |= {"dev": poetry["dev-dependencies"]} if "dev-dependencies" in poetry else {}
@@ -159,12 +189,14 @@ def _read_poetry(poetry: Mapping[str, Any], file: str, line: Callable[[str], int
             optional = isinstance(value, dict) and value.get("optional")
             within = f"extra {extras.get(canonicalize_name(name), name)}" if optional else f"group {group}"
             for item in value if isinstance(value, list) else [value]:
-                yield from _read_poetry_row(name, item, file, at, within if optional or group else "")
+                row = {"version": item} if not isinstance(item, dict) else item
+                row = row | ({"source": "pypi"} if row.get("source") in own else {})
+                yield from _read_poetry_row(name, row, file, at, within if optional or group else "")
 
 
-def _read_poetry_row(name: str, row: object, file: str, at: int, group: str) -> Iterator[Statement]:
-    table: dict[str, Any] = row if isinstance(row, dict) else {"version": row}
-    limit = caret(str(table.get("version", "*")))
+def _read_poetry_row(name: str, table: dict[str, Any], file: str, at: int, group: str) -> Iterator[Statement]:
+    wheel = _WHEEL.search(unquote(str(table.get("url", ""))))
+    limit = f"=={wheel[1]}" if wheel else caret(str(table.get("version", "*")))
     if name == "python":
         yield Statement(Fact.PYTHON, limit, file, at)
     elif "path" not in table:
@@ -195,10 +227,11 @@ def read_pipfile(text: str, file: str) -> Iterator[Statement]:
         if version := document.get("requires", {}).get(key):
             yield Statement(Fact.PYTHON, f"=={'.'.join(version.split('.')[:2])}.*", file, line(key))
     usual = [source.get("name") for source in document.get("source", ())][:1]
+    usual += [source.get("name") for source in document.get("source", ()) if _TORCH_INDEX in source.get("url", "")]
     for name, value in document.get("packages", {}).items():
         table = value if isinstance(value, dict) else {"version": value}
         at = line(f"\n{name} ") or line(f'\n"{name}"')
-        if table.get("index", *usual or [None]) not in [*usual, None]:
+        if table.get("index") not in {None, *usual}:
             yield Statement(Fact.BOUND, f"{name} {table['index']}", file, at)
         place = _place_in_git(table) or caret(str(table.get("version", "*")))
         extras = f"[{','.join(table['extras'])}]" if table.get("extras") else ""
@@ -238,12 +271,13 @@ def read_toml_lock(text: str, file: str) -> Iterator[Statement]:
     """Reads the versions in a lock of Poetry, uv, PDM or PEP 751; leaves out packages with several versions."""
     document = _parse_toml(text)
     rows = [row for row in (*document.get("package", ()), *document.get("packages", ())) if "version" in row]
-    names = Counter(row["name"] for row in rows)
-    for row in rows:
+    plain = {(row["name"], row["version"].partition("+")[0]): row for row in rows}  # one of a release's builds
+    names = Counter(name for name, _ in plain)
+    for (_, version), row in plain.items():
         source = row.get("source")
         is_local = isinstance(source, dict) and {"editable", "virtual", "directory"} & {*source, source.get("type", "")}
         if names[row["name"]] == 1 and not is_local:
-            yield Statement(Fact.PINNED, f"{row['name']}=={row['version']}", file)
+            yield Statement(Fact.PINNED, f"{row['name']}=={version}", file)
 
 
 @harmless

@@ -40,6 +40,9 @@ class Fact(StrEnum):
     INSTALL = "installs"  # the file or folder that a command installs
     INCLUDE = "includes"  # another file of the same requirements
     UNREAD = "not understood"  # a line that is no requirement
+    BUILD = "PyTorch's build"  # cpu, or cu and the digits of a version of CUDA; cu alone if no file names the version
+    LAUNCH = "launcher"  # torchrun and its options, before a program
+    OPTION = "index option"  # a line of a requirements file that names a place with wheels
     BOUND = "index"  # the name of a package, and the name of its only index
     SCRIPT = "console script"  # NAME=MODULE:FUNCTION
     NAME = "name"  # the project's name
@@ -96,13 +99,14 @@ def parse_requirement(text: str) -> Requirement | None:
     """Parses a requirement as `pip freeze`, conda or people write it; returns None for any other text.
 
     For `NAME @ file:///…`, returns the name, with the version of a wheel, because the path is on another machine.
-    `NAME=1.2=BUILD` means `NAME==1.2`.
+    `NAME=1.2=BUILD` and `NAME==1.2+BUILD` mean `NAME==1.2`.
     """
     plain = " ".join(text.split())  # so that no expression below tries each place of a long run of blanks
     plain = re.sub(r" --(?:hash|config-settings?|global-option)\b.*", "", plain)
     plain = _WHEEL_ELSEWHERE.sub(r"==\1", plain)
     plain = re.sub(r" ?@ ?file:.*", "", plain)
     plain = re.sub(r"^([\w.-]+)=([\w.]+)(?:=[\w.]+)?$", r"\1==\2", plain)
+    plain = re.sub(r"(==\s*\d[\w.!]*)\+[\w.]+", r"\1", plain)
     try:
         return Requirement(plain)
     except InvalidRequirement:

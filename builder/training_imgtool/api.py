@@ -283,6 +283,7 @@ def run(
     service: str | None = None,
     workers: int | None = None,
     ps: int | None = None,
+    processes: int | None = None,
     args: Sequence[str] | None = None,
     job_dir: Spec | None = None,
     kill: Sequence[str] = (),
@@ -300,6 +301,7 @@ def run(
         service: the service to imitate, `ai-platform`, `vertex`, `tfjob` or `local`; by default that of job.target.
         workers: the number of workers, in place of the spec's.
         ps: the number of parameter servers, in place of the spec's.
+        processes: the number of processes of each replica, for PyTorch; by default 1.
         args: the program's arguments, in place of the spec's.
         job_dir: the folder for checkpoints and models; by default ./job beside the spec.
         kill: replicas to kill, such as `worker:1@30s`.
@@ -319,12 +321,21 @@ def run(
     from training_imgtool.local.summary import error_of, kept_of
 
     given: dict[str, object] = {"spec": spec, "changes": changes, "registry": registry, "service": service}
-    given |= {"kill": kill, "preempt": preempt, "args": args, "workers": workers, "ps": ps, "job_dir": job_dir}
+    given |= {
+        "kill": kill,
+        "preempt": preempt,
+        "args": args,
+        "workers": workers,
+        "ps": ps,
+        "processes": processes,
+        "job_dir": job_dir,
+    }
     with _call(progress, given) as machine:
         request = Request(
             service=parse_service(service) if service else None,
             workers=workers,
             ps=ps,
+            processes=processes,
             args=None if args is None else tuple(args),
             job_dir=Path(job_dir) if job_dir else None,
             kills=(*map(parse_kill, kill), *(parse_kill(text, preempted=True) for text in preempt)),

@@ -9,13 +9,13 @@ import pytest
 import yaml
 
 from training_imgtool.app.init import write_starter
+from training_imgtool.base.context.own_files import SCHEMA, list_own_files
 from training_imgtool.base.errors import InputError, LocalFileError
-from training_imgtool.model.json_schema import json_schema
 from training_imgtool.model.load import load
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.model.targets import Target
 
-NAMES = ["image.yaml", "trainer/__init__.py", "trainer/task.py", "requirements.txt", ".dockerignore"]
+NAMES = ["image.yaml", "trainer/__init__.py", "trainer/task.py", "requirements.txt", ".dockerignore", SCHEMA]
 
 
 @pytest.mark.parametrize("accelerator", Accelerator)
@@ -31,7 +31,10 @@ def test_the_first_spec_loads_and_passes_the_schema(tmp_path: Path, accelerator:
     assert spec.accelerator_of(last) is accelerator
     assert spec.job.target is (Target.AI_PLATFORM if accelerator is Accelerator.TPU else Target.VERTEX)
     assert spec.accelerator_of(Role.MASTER) is (Accelerator.CPU if accelerator is Accelerator.TPU else accelerator)
-    jsonschema.Draft7Validator(json_schema()).validate(yaml.safe_load((folder / "image.yaml").read_text()))
+    text = (folder / "image.yaml").read_text()
+    assert text.startswith(f"# yaml-language-server: $schema={SCHEMA}\n")
+    jsonschema.Draft7Validator(json.loads((folder / SCHEMA).read_text())).validate(yaml.safe_load(text))
+    assert SCHEMA in list_own_files(folder)
 
 
 def test_zstd_where_the_targets_runtime_reads_it(tmp_path: Path) -> None:
@@ -90,7 +93,7 @@ def test_a_spec_that_is_there_is_compared_and_left_as_it_is(tmp_path: Path) -> N
     assert '-tensorflow: "2.15.1"' in again.diff
     assert '+tensorflow: "2.14.1"' in again.diff
     assert (tmp_path / "image.yaml").read_bytes() == before
-    assert write_starter(tmp_path, name="n", force=True).paths == (tmp_path / "image.yaml",)
+    assert write_starter(tmp_path, name="n", force=True).paths == (tmp_path / "image.yaml", tmp_path / SCHEMA)
     assert load(tmp_path / "image.yaml").spec.name == "n"
 
 
@@ -210,7 +213,7 @@ def test_files_that_say_nothing(tmp_path: Path) -> None:
         },
     )
     written = write_starter(tmp_path, name="m")
-    assert written.paths == (tmp_path / "image.yaml", tmp_path / ".dockerignore")
+    assert written.paths == tuple(tmp_path / name for name in ("image.yaml", ".dockerignore", SCHEMA))
     assert written.notes == ("no file trains, as far as imgtool can read: complete `trainer` in image.yaml",)
     text = (tmp_path / "image.yaml").read_text()
     assert 'tensorflow: "2.15.1"  # a guess: no file names a release' in text

@@ -360,6 +360,24 @@ def test_usage_errors_come_before_any_effect(project: Project, arguments: tuple[
     assert not (project.folder / "image.lock").exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("lint -f config.yaml", "imgtool lint FILE"),
+        ("lint --output json x", "--json prints"),
+        ("render --format json", "imgtool render --help"),  # the verb has no --json
+        ("config -n team", "--set job.namespace=NAME"),
+        ("config --output json", "--format json chooses the format"),
+        ("submit --dry-run=client", "imgtool submit --dry-run prints the commands, and takes no value"),
+        ("submit --detach", "submit waits only with --wait"),
+        ("push --no-cache", "imgtool build --no-cache"),
+        ("run --worker 2", "--workers, or, to pass the option to your program, write -- --worker"),
+    ],
+)
+def test_options_that_other_programs_have(project: Project, line: str, hint: str) -> None:
+    project.refused(*line.split(), code=2, says=[], hint=hint)
+
+
 def test_cures_on_the_command_line(project: Project) -> None:
     project.refused("run", "--epochs=1", code=2, says=["imgtool run has no option --epochs"], hint="-- --epochs=1")
     project.refused("lint", "image.yaml", code=3, says=["image.yaml is a spec"], hint="imgtool show image.yaml")

@@ -73,6 +73,7 @@ _FILES = (
     "conf/app.yaml: /etc/conf/app.yaml", "conf: /srv/data/conf", "tools: /usr/local/tools/", "tools/run.sh: /data/",
     "conf: /data/link/deep/er", "link.yaml: /opt/tools/link.yaml", "conf/deep: /var/shared/deep",
     "tools/run.sh: /tmp/run",
+    f"conf/app.yaml: /srv/{'n' * 255}", f"conf: /data/{'/'.join(['d' * 200] * 15)}", "tools/run.sh: /srv/x.wh.y",
 )  # fmt: skip
 _LINES = (
     "echo begun > /begun",
@@ -138,7 +139,7 @@ def _draw_spec(chance: random.Random, settings: dict[str, Any]) -> str:
         if chance.random() < 0.3:
             has_lines = True
             lines.append(f"{key}: {json.dumps(chance.sample(choices, chance.choice((1, 2))))}")
-    user = chance.choice((None, None, "1000:1000", "daemon"))
+    user = chance.choice((None, None, "1000:1000", "daemon", "2147483647"))
     if has_lines and settings.get("User") not in {None, "0:0"}:
         user = user or "1000"
     lines += [f'user: "{user}"'] if user else []

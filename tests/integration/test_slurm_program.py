@@ -6,6 +6,8 @@ has unpacked the programs.
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,8 +24,8 @@ from tests.servers.slurm import ROOT, slurm
 from training_imgtool.jobs import job_data
 from training_imgtool.jobs.launcher import PYTHON
 from training_imgtool.jobs.text import dump
-from training_imgtool.model.job import Scheduling, SecretRef
-from training_imgtool.model.spec import INIT, Role, RoleSpec
+from training_imgtool.model.job import JobSpec, Scheduling, SecretRef
+from training_imgtool.model.spec import INIT, ImageSpec, Role, RoleSpec, Trainer
 from training_imgtool.model.targets import Target
 
 pytestmark = pytest.mark.long
@@ -66,20 +68,27 @@ def ended(
     """The state of a job of these roles, each with its program in Python, and its `CODE:SIGNAL`."""
     roles = {role: RoleSpec(command=("python3", "-c", text)) for role, text in programs.items()}
     of = spec(roles, region=None, id=folder.name.replace("_", "-"), **job)
-    text = (
-        dump(job_data(of, images(of), Target.SLURM))
-        .replace(PYTHON, sys.executable)
-        .replace(f"{INIT[0]} {INIT[1]} ", "")
-    )
+    text = script(of, sys.executable)
     if missing:
         text = "".join(
             line.replace("docker://", "docker://missing", 1) if f"--job-name={missing} " in line else line
             for line in text.splitlines(keepends=True)
         )
+    return end_of(cluster, folder, text)
+
+
+def script(of: ImageSpec, python: str) -> str:
+    """The batch script of a spec, for programs of this machine."""
+    text = dump(job_data(of, images(of), Target.SLURM))
+    return text.replace(PYTHON, python).replace(f"{INIT[0]} {INIT[1]} ", "")
+
+
+def end_of(cluster: Slurm, folder: Path, text: str, seconds: float = 60) -> tuple[str, str]:
+    """Submits a batch script; the state in which its job ends, and its `CODE:SIGNAL`."""
     (folder / "job.sh").write_text(text)
     submitted = subprocess.run(("sbatch", "--parsable", "job.sh"), cwd=folder, env=cluster, stdout=-1, check=True)
     number = submitted.stdout.decode().strip()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + seconds
     while True:
         shown = subprocess.run(("scontrol", "show", "job", number), env=cluster, stdout=-1, check=True).stdout.decode()
         fields = dict(word.split("=", 1) for word in shown.split() if "=" in word)
@@ -134,3 +143,36 @@ def test_programs_get_the_time_limits_signal_and_the_secret(cluster: Slurm, tmp_
     programs = dict.fromkeys((Role.MASTER, Role.WORKER, Role.PS), program)
     assert ended(cluster, tmp_path, programs, scheduling=Scheduling(max_running="60s"), **job) == ("FAILED", "3:0")
     assert [path.read_text() for path in tmp_path.glob("n[1-4]")] == ["a b"] * 3
+
+
+@pytest.mark.parametrize(("processes", "kills"), [(1, False), (2, False), (2, True)])
+def test_pytorch_trains_on_two_nodes(*, processes: int, kills: bool, cluster: Slurm, tmp_path: Path) -> None:
+    """With the example of images/torch-digits, where TORCH_PYTHON names a Python that has torch."""
+    python = os.environ.get("TORCH_PYTHON")
+    if python is None:
+        pytest.skip("TORCH_PYTHON names no Python with torch")
+    env = {"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "images/torch-digits"), "OMP_NUM_THREADS": "1"}
+    trainer = Trainer(module="trainer.task", function="main") if kills else Trainer(module="trainer.task")
+    if kills:  # a rank's death is the job's, with the rank's exit code
+        (tmp_path / "trainer").mkdir()
+        (tmp_path / "trainer/task.py").write_text(
+            "import os, signal, time\ndef main():\n"
+            "  os.environ['RANK'] == '3' and os.kill(os.getpid(), signal.SIGKILL)\n  time.sleep(300)\n"
+        )
+        env["PYTHONPATH"] = str(tmp_path)
+    args = () if kills else ("--epochs=2", "--images=1536", f"--job-dir={tmp_path}/out")
+    roles = {
+        Role.MASTER: RoleSpec(processes=processes, args=args),
+        Role.WORKER: RoleSpec(processes=processes, args=args),
+    }
+    job = JobSpec(id=tmp_path.name.replace("_", "-"), env=env)
+    of = ImageSpec(name="m", torch="2.13.0", roles=roles, cuda_from="wheels", trainer=trainer, job=job)
+    text = re.sub(r'"\$\(scontrol show hostnames [^)]*\)"', '"localhost localhost"', script(of, python))
+    state = end_of(cluster, tmp_path, text, 240)
+    output = "".join(path.read_text() for path in tmp_path.glob("slurm-*.out"))
+    assert state == (("FAILED", "137:0") if kills else ("COMPLETED", "0:0")), output
+    if not kills:
+        losses = [float(loss) for loss in re.findall(r"loss (\S+)", output)]
+        assert f"rank {2 * processes - 1} of {2 * processes} on cpu" in output
+        assert losses[0] > losses[1]
+        assert (tmp_path / "out/model.pt").exists()

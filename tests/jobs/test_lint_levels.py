@@ -270,3 +270,39 @@ def test_errors_without_a_source_get_the_rules() -> None:
     findings = [Finding(path=(), message="m"), Finding(path=(), message="m", source="own")]
     findings.append(Finding(path=(), message="m", severity=Severity.WARNING))
     assert [finding.source for finding in add_source(findings, "rules")] == ["rules", "own", None]
+
+
+UNKNOWN_KIND = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n"
+SRUN = "#!/bin/bash\n#SBATCH --nodes=1\nsrun --container-image=IMAGE true\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        (POD, "error"),
+        (POD.replace("busybox:1.36", "busybox@sha256:" + "a" * 64), None),
+        (POD.replace("busybox:1.36", "busybox:$TAG"), "hint"),
+        (POD.replace("busybox:1.36", "Busybox"), "error"),
+        (UNKNOWN_KIND, "error"),
+        ("services: {a: {image: busybox}}\n", "error"),
+        (SRUN.replace("IMAGE", "busybox:1"), "error"),
+        (SRUN.replace("IMAGE", "nvcr.io/nvidia/pytorch:26.01"), "error"),
+        (SRUN.replace("IMAGE", "nvcr.io#nvidia/pytorch@sha256:" + "a" * 64), None),
+        (SRUN.replace("IMAGE", "$IMAGE"), "hint"),
+    ],
+)
+def test_a_pipeline_takes_images_by_digest_only(text: str, level: str | None) -> None:
+    def judged(text: str, answer: str | None) -> list[str]:
+        found = lint(text, "f", require_digests=True, answer=answer)
+        return [each.severity.value for each in found if " only: imgtool " not in each.message]
+
+    assert judged(text, None) == judged(text, "") == [level] * (level is not None)
+    valid = POD.replace("busybox:1.36", "busybox@sha256:" + "a" * 64)
+    assert "error" in judged(f"{valid}---\n{UNKNOWN_KIND}", None)
+
+
+def test_an_unknown_size_of_a_machine_names_the_sizes_of_its_series() -> None:
+    pool = "{machineSpec: {machineType: n1-standard-5}, containerSpec: {imageUri: r.example.com/a}}"
+    hints = [each.hint for each in lint(f"workerPoolSpecs: [{pool}]\n", "f") if "machine type" in each.message]
+    assert len(hints) == 1
+    assert "expected one of n1-standard-4, n1-standard-8" in str(hints[0])

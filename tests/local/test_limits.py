@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from training_imgtool.local.limits import Request, Share, divide_resources, machine_size, quantity, request_of
+from training_imgtool.jobs.model import quantity
+from training_imgtool.local.limits import Request, Share, divide_resources, machine_size, request_of
 from training_imgtool.model.spec import Gpus, RoleSpec
 
 GIB = 1 << 30

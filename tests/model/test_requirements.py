@@ -106,3 +106,8 @@ def test_lists_of_conda_have_a_cure_of_their_own() -> None:
     with pytest.raises(FieldError, match=r"environment\.yml is not a requirements file of pip") as caught:
         parse_requirements((("environment.yml", "name: x\ndependencies:\n- python=3.10\n"),))
     assert "pip list --format=freeze" in str(caught.value.hint)
+
+
+def test_the_name_of_an_import_is_no_package() -> None:
+    found = find_unlockable_lines((("requirements.txt", "sklearn>=1\nsklearn-crfsuite\nPIL\npillow\n"),))
+    assert [cure for _, _, cure in found] == ["write scikit-learn", "write pillow"]

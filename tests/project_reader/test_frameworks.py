@@ -125,6 +125,84 @@ def test_pytorch_beside_tensorflow_is_no_reason(tmp_path: Path) -> None:
     )
 
 
+LOOP = "import torch\nimport torchvision\nif __name__ == '__main__':\n    loss.backward()\n"
+WHL = "https://download.pytorch.org/whl"
+
+
+@pytest.mark.parametrize(
+    ("files", "lines"),
+    [
+        (
+            {"requirements.txt": f"--index-url {WHL}/cu126\ntorch==2.8.0\ntorchvision\n"},
+            [
+                'torch: "2.8.0"  # from requirements.txt:2',
+                'cuda: "12.6"  # from requirements.txt:1',
+                '  - "torchvision"',
+            ],
+        ),
+        (
+            {"requirements.txt": f"--extra-index-url {WHL}/cpu\n-i https://team/simple\ntorch==2.8.0+cpu\nsix\n"},
+            ['torch: "2.8.0"  # from', "accelerator: cpu  # from requirements.txt:1", '  - "six"'],
+        ),
+        (
+            {"requirements.txt": "torch==2.4.0\nnvidia-cublas-cu12==12.1.3.1\nnvidia-ml-py==12.0\ntriton==3.0.0\n"},
+            [
+                '  - "nvidia-ml-py==12.0"',
+                "# left out a limit: triton==3.0.0 (requirements.txt:4) left out: the build of",
+            ],
+        ),
+        ({"requirements.txt": "torchvision==0.17.1+cu118\n"}, ['torch: "2.2.1"  # from requirements.txt:1']),
+        ({"requirements.txt": "torchvision==0.15.2\ntorch>=1.13\n"}, ['torch: "2.0.1"  # from requirements.txt:1']),
+        (
+            {
+                "pyproject.toml": '[project]\nname = "p"\nversion = "1"\ndependencies = ["torch>=2", "torchvision"]\n'
+                '[tool.uv.sources]\ntorchvision = [{ index = "cpu", extra = "cpu" }]\n'
+                f'[[tool.uv.index]]\nname = "cpu"\nurl = "{WHL}/cpu"\nexplicit = true\n',
+                "uv.lock": "".join(
+                    f'[[package]]\nname = "torch"\nversion = "2.9.1{build}"\n' for build in ("", "+cpu", "+cu128")
+                ),
+            },
+            ['torch: "2.9.1"  # from uv.lock', "accelerator: cpu  # from pyproject.toml:9"],
+        ),
+        (
+            {"Dockerfile": "FROM pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel\nCMD torchrun --standalone train.py -x"},
+            ["accelerator: gpu  # from Dockerfile:1", 'args: ["-x"]  # from Dockerfile:2'],
+        ),
+        (
+            {"README.md": "    A=1 torchrun --nnodes 3 --nproc_per_node 8 --rdzv_id=1 train.py --epochs 2\n"},
+            [
+                '# args: ["--epochs", "2"]',
+                "accelerator: gpu  # from README.md:1: torchrun",
+                "  # README.md:1: torchrun",
+                "  worker: {machine: n1-standard-8, gpus: {type: NVIDIA_TESLA_T4, count: 1}, count: 2}",
+            ],
+        ),
+        (
+            {"run.slurm": "srun accelerate launch --multi_gpu --num_processes 4 train.py --epochs 2\n"},
+            ["trainer: train.py\n", "  master: {machine: n1-standard-4}"],
+        ),
+    ],
+)
+def test_the_build_and_the_launcher_of_pytorch(tmp_path: Path, files: dict[str, str], lines: list[str]) -> None:
+    text = proposed(tmp_path, {"train.py": LOOP, **files})
+    assert [line for line in lines if f"\n{line}" not in text] == []
+    assert "nvidia-cublas" not in text or "# left out a limit: nvidia-cublas" in text
+    assert WHL not in text
+
+
+def test_a_place_of_wheels_that_a_list_of_packages_cannot_name(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOOP)
+    (tmp_path / "requirements.txt").write_text(f"-i {WHL}/cu126\n--extra-index-url https://team/simple\ntorch\n")
+    (note,) = (note for note in write_starter(tmp_path, name="m").notes if "python_packages" in note)
+    assert note.startswith("requirements.txt:2: python_packages cannot say --extra-index-url https://team/simple")
+
+
+def test_a_program_that_compiles_needs_a_compiler(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOOP.replace("loss.", "torch.compile(loss)."))
+    (note,) = (note for note in write_starter(tmp_path, name="m").notes if "compile" in note)
+    assert note.startswith("train.py:4: torch.compile needs a C++ compiler")
+
+
 PIPFILE = (
     '[[source]]\nname = "pypi"\nurl = "https://one/"\n[[source]]\nname = "team"\nurl = "https://two/"\n[packages]\n'
 )
@@ -137,7 +215,8 @@ def test_a_package_of_one_index_is_refused_where_a_spec_cannot_say_so(tmp_path: 
     assert '"six' in proposed(tmp_path, {"Pipfile": PIPFILE + 'six = {version = "*", index = "pypi"}\n'})
 
 
-def test_a_first_project_of_jax(tmp_path: Path) -> None:
-    write_starter(tmp_path, name="m", framework="jax", release="0.6.2")
-    assert load(tmp_path / "image.yaml").spec.jax == "0.6.2"
-    assert "import tensorflow" not in (tmp_path / "trainer/task.py").read_text()
+@pytest.mark.parametrize(("key", "release"), [("jax", "0.6.2"), ("torch", "2.13.0")])
+def test_a_first_project(tmp_path: Path, key: str, release: str) -> None:
+    write_starter(tmp_path, name="m", framework=key, release=release)
+    assert load(tmp_path / "image.yaml").spec.release == release
+    assert f"\nimport {key}\n" in (tmp_path / "trainer/task.py").read_text()

@@ -120,6 +120,7 @@ Tested with TensorFlow 2.9, 2.10 and 2.11. An implementation in TensorFlow 2.0.
             (
                 "includes base.txt|package numpy==1.18.1|package pandas|package scipy==1.5|installs ."
                 "|package tool @ git+https://example.com/team/tool.git@v1|package gensim==4.1.2|Python ==3.8.*"
+                "|index option --index-url https://example.com"
             ),
         ),
         (
@@ -199,6 +200,7 @@ Tested with TensorFlow 2.9, 2.10 and 2.11. An implementation in TensorFlow 2.0.
                 "|TensorFlow ==2.9.*|TensorFlow ==2.*"
             ),
         ),
+        (read_prose, "# Requirements\n- OpenAI gymnasium (v0.28.1)\n", "package gymnasium==0.28.1"),
         (read_prose, "Install tensorflow2.0-beta1 with pip", "TensorFlow ==2.0.*"),
         (read_prose, "For training it, use the build_net.py script, not others.", "command python build_net.py"),
         (read_prose, "The model was trained with net.py", ""),

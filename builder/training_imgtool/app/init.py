@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import tomllib
@@ -19,17 +20,20 @@ from training_imgtool.app.init_knowledge import make_knowledge
 from training_imgtool.app.init_text import (
     framework_of,
     write_args,
+    write_cuda,
     write_framework,
     write_needs,
     write_python,
     write_trainer,
 )
 from training_imgtool.base.atomic_files import check_writable, write_atomic
+from training_imgtool.base.context.own_files import SCHEMA
 from training_imgtool.base.errors import InputError, LocalFileError
 from training_imgtool.base.resources import data_file
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.frameworks import FRAMEWORKS, TENSORFLOW, Framework
 from training_imgtool.model.frameworks.tensorflow import KERAS_2
+from training_imgtool.model.json_schema import json_schema
 from training_imgtool.model.load import own_spec
 from training_imgtool.model.spec import Accelerator, Role
 from training_imgtool.model.targets import Target
@@ -101,8 +105,10 @@ def _make_files(
     spec = _write_spec(proposal, chosen, given=(release is not None, accelerator is not None), is_empty=is_empty)
     files = {own_spec(folder).name: spec, **(_trainer(chosen, proposal) if is_empty else proposal.new_files)}
     files[".dockerignore"] = _read_texts()["dockerignore"]
+    files[SCHEMA] = f"{json.dumps(json_schema(), separators=(',', ':'))}\n"
     if is_empty and not proposal.needs.requirements:
-        files["requirements.txt"] = _read_texts()["requirements"]
+        own: str = _read_texts()["requirements_of"].get(proposal.choice.framework.key, "")
+        files["requirements.txt"] = _read_texts()["requirements"] + own
     notes = tuple(_list_notes(proposal, is_empty=is_empty))
     return Written(files=files, notes=notes, proposal=proposal)
 
@@ -126,6 +132,7 @@ def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_e
     )
     text: str = _read_texts()["spec"]
     return text.format(
+        schema=SCHEMA,
         origin=f"# imgtool init read {', '.join(files)}. Check what it proposes.\n" if files else "",
         name=name,
         framework=write_framework(proposal, given=given[0] or is_empty),
@@ -134,7 +141,7 @@ def _write_spec(proposal: Proposal, name: str, *, given: tuple[bool, bool], is_e
         accelerator_from=f"from {proposal.accelerator_from}"
         if proposal.accelerator_from and not given[1]
         else "cpu, gpu or tpu; a role may have its own",
-        needs=(f"cuda_from: {proposal.cuda_from}\n" if proposal.cuda_from else "") + needs,
+        needs=(f"cuda_from: {proposal.cuda_from}\n" if proposal.cuda_from else "") + write_cuda(proposal) + needs,
         trainer="trainer: {source: trainer, module: trainer.task}\n" if is_empty else write_trainer(proposal),
         args='args: ["--epochs=5"]\n' if is_empty else write_args(proposal),
         env=f"{{{', '.join(f'{key}: {quote_yaml(value)}' for key, value in env.items())}}}",
@@ -163,7 +170,11 @@ def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
     texts: dict[str, str] = _read_texts()["roles"]
     lines = texts[accelerator]
     if Role.PS not in framework_of(proposal)[0].roles:
-        return texts["slice"] if accelerator is Accelerator.TPU else lines.splitlines(keepends=True)[0]
+        said = f"  # {proposal.launcher.place}: {proposal.launcher.value}\n" if proposal.launcher else ""
+        several = re.search(r"nnodes[= ](?:\d+:)?(\d+)", said)
+        if several and int(several[1]) > 1 and accelerator is not Accelerator.TPU:
+            return said + lines.replace("count: 1}\n", f"count: {int(several[1]) - 1}}}\n")
+        return said + (texts["slice"] if accelerator is Accelerator.TPU else lines.splitlines(keepends=True)[0])
     if accelerator is Accelerator.TPU:
         return lines
     if proposal.program is None or proposal.reached is None:
@@ -196,12 +207,25 @@ def _list_notes(proposal: Proposal, *, is_empty: bool) -> list[str]:
     notes = [f"{program.path} became {file}; run init --force once the notebook changes" for file in proposal.new_files]
     unread = [item for listing in proposal.listings[:1] for item in listing.statements if item.fact is Fact.UNREAD]
     notes += [f"{item.place}: {item.value[:80]!r} is no requirement: correct it, or add it by hand" for item in unread]
+    places = [item for listing in proposal.listings[:1] for item in listing.statements if item.fact is Fact.OPTION]
+    notes += [
+        f"{item.place}: python_packages cannot say {item.value}: name the place in pip's configuration"
+        for item in places
+        if proposal.needs.why_lines
+    ]
     old = [item for item in (proposal.reached.sources if proposal.reached else ()) if item.python2_line]
     if old:
         rest = f" and {len(old) - 1} more files" if len(old) > 1 else ""
         notes.append(
             f"{old[0].path}:{old[0].python2_line}{rest}: Python 2, which no image has; 2to3 converts most of it"
         )
+    for source in proposal.reached.sources if proposal.reached else ():
+        if line := dict(source.used).get("torch.compile"):
+            notes.append(
+                f"{source.path}:{line}: torch.compile needs a C++ compiler and a folder for its cache: add "
+                "system_packages: [g++] and env: {TORCHINDUCTOR_CACHE_DIR: /tmp/inductor}, or turn it off"
+            )
+            break
     if proposal.needs.unknown:
         notes.append(
             f"no file names the packages of {', '.join(proposal.needs.unknown[:5])}: add them to python_packages"
@@ -269,12 +293,12 @@ def write_starter(
     )
     spec = own_spec(folder)
     order = sorted(
-        made.files, key=lambda path: (path == ".dockerignore", path == "requirements.txt", path != spec.name)
+        made.files, key=lambda path: (path in {".dockerignore", SCHEMA}, path == "requirements.txt", path != spec.name)
     )
     if os.path.lexists(spec) and not force:
         return replace(made, diff=_compare(spec, made.files[spec.name]))
     replaced = {
-        spec.name,
+        *(spec.name, SCHEMA),
         *(path for path in order if path.endswith(".py") and force and not path.startswith("trainer/")),
     }
     new = [path for path in order if not os.path.lexists(folder / path) or path in replaced]

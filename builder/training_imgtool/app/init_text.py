@@ -29,13 +29,25 @@ def write_framework(proposal: Proposal, *, given: bool) -> str:
     table = f"; imgtool compat {framework.key} lists"
     if given:
         said = f"Python, CUDA and the base image follow from it: imgtool compat {framework.key}"
+    elif choice.source is None and (said := next((f"{row.place} ({row.value})" for row in rows if row.value), "")):
+        said = f"a guess: {said} allows all newer ones{table} them"
     elif choice.source is None:
         said = f"a guess: no file names a release{table} them"
     elif far:
         said = f"the nearest to {far.place}: {far.value}; imgtool compat lists the releases"
     else:
-        said = f"from {choice.source}" + ("" if choice.is_exact else "; which of those that it allows is a guess")
+        limit = next((f" ({row.value})" for row in rows if row.place == choice.source), "")
+        said = f"from {choice.source}" + (
+            "" if choice.is_exact else f"{limit}; which of those that it allows is a guess"
+        )
     return f'{framework.key}: "{release}"  # {said}\n'
+
+
+def write_cuda(proposal: Proposal) -> str:
+    """Writes the key `cuda` of a build that a file names, as a comment if that file may mean an older release."""
+    if proposal.cuda is None:
+        return ""
+    return f'{"" if proposal.choice.is_exact else "# "}cuda: "{proposal.cuda.value}"  # from {proposal.cuda.place}\n'
 
 
 def write_python(proposal: Proposal) -> str:

@@ -50,6 +50,7 @@ def config(
     """Write the job file for the current images. Push them first, or give --push."""
     from training_imgtool.app import config
 
+    opt.check_output(output, f"--format {output} chooses the format")
     request = config.JobRequest(
         target=target,
         job_id=job_id,

@@ -13,7 +13,7 @@ from training_imgtool.base.errors import UsageError, VerificationError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_error, emit_note
-from training_imgtool.model.frameworks import JAX
+from training_imgtool.model.frameworks import JAX, TENSORFLOW, TORCH
 from training_imgtool.model.spec import Accelerator
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ def init(
     ] = None,
     jax: Annotated[
         str | None, typer.Option("--jax", metavar="VERSION", help="JAX's release, instead of TensorFlow's.")
+    ] = None,
+    torch: Annotated[
+        str | None, typer.Option("--torch", metavar="VERSION", help="PyTorch's release, instead of TensorFlow's.")
     ] = None,
     accelerator: Annotated[Accelerator | None, typer.Option(metavar="NAME", help="Run on cpu, gpu or tpu.")] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="The images' name [default: the project's].")] = None,
@@ -52,15 +55,17 @@ def init(
     from training_imgtool.app.init import write_starter
     from training_imgtool.app.init_try import adopt
 
-    if release and jax:
-        raise UsageError("an image has either TensorFlow or JAX", hint="leave out --tensorflow or --jax")
+    given = {key: value for key, value in ((TENSORFLOW.key, release), (JAX.key, jax), (TORCH.key, torch)) if value}
+    if len(given) > 1:
+        options = " or ".join(f"--{key}" for key in given)
+        raise UsageError("an image has one of TensorFlow, JAX and PyTorch", hint=f"leave out {options}")
     with open_machine(progress) as machine:
         propose = partial(
             write_starter,
             folder,
             name=name,
-            framework=JAX.key if jax else None,
-            release=jax or release,
+            framework=next(iter(given), None),
+            release=next(iter(given.values()), None),
             accelerator=accelerator,
             settings=machine.settings,
         )

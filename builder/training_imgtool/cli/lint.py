@@ -28,6 +28,10 @@ def lint(
         bool, typer.Option("--allow-unknown", help="Only warn about names that imgtool's tables lack.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
+    require_digests: Annotated[
+        bool,
+        typer.Option("--require-digests", help="Refuse images by tag, and objects that imgtool does not check."),
+    ] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Check a job file against the rules of its service.
@@ -46,7 +50,15 @@ def lint(
         hint = f"imgtool show {name} checks it; imgtool config {name} -o FILE makes its job file"
         raise InputError(f"{name} is a spec, not a job file", hint=hint)
     answer = _ask_slurm(text) if "#SBATCH" in text else _ask_compose(text, file.parent)
-    messages = judge(text, name, allow_unknown=allow_unknown, region=region, strict=strict, answer=answer)
+    messages = judge(
+        text,
+        name,
+        allow_unknown=allow_unknown,
+        region=region,
+        strict=strict,
+        require_digests=require_digests,
+        answer=answer,
+    )
     wrong = any(message.severity is Severity.ERROR for message in messages)
     text = "".join(f"{message}\n" + (f"  {message.hint}\n" if message.hint else "") for message in messages)
     emit_result({"ok": not wrong, "findings": [asdict(message) for message in messages]}, text, as_json=as_json)

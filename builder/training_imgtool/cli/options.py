@@ -24,7 +24,19 @@ if TYPE_CHECKING:
 
 WHOLE = "imgtool.whole"  # in the meta of a context: the help explains the rare options too
 _RARE = {"allow_unknown", "as_json", "builder", "create_repository", "engine", "flags", "hosts", "issuer", "job_id"}
-_RARE |= {"lock", "new_spec", "no_check", "of_machine", "progress", "quiet", "region", "restart", "secret", "verbose"}
+_RARE |= {
+    "lock",
+    "new_spec",
+    "no_check",
+    "of_machine",
+    "progress",
+    "quiet",
+    "region",
+    "restart",
+    "processes",
+    "secret",
+    "verbose",
+}
 _VARIABLES = {"engine": "IMGTOOL_ENGINE", "locked": "IMGTOOL_LOCKED", "progress": "IMGTOOL_PROGRESS"}
 _VARIABLES["verbose"] = "IMGTOOL_DEBUG"
 _SHARED = {  # by the name of the parameter: option, its letter, and what it does
@@ -175,6 +187,14 @@ def read_changes(texts: list[str] | None) -> Mapping[str, str]:
             raise UsageError(f"--set gives {key} twice", hint="run the command once per value")
         values[key] = value
     return values
+
+
+def check_output(path: Path | None, instead: str) -> None:
+    """Raises UsageError for --output json and --output yaml, which other programs read as a format."""
+    if str(path) in {"json", "yaml"}:
+        raise UsageError(
+            f"--output {path}: expected the name of a file", hint=f"{instead}; --output job.{path} writes it"
+        )
 
 
 def is_stdout(path: Path | None) -> bool:

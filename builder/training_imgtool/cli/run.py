@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,9 +45,11 @@ class _Command(opt.Verb):
             if wrong is None:
                 raise
             given = next((word for word in words if word.partition("=")[0] == wrong), wrong)
-            raise UsageError(
-                f"imgtool run has no option {wrong}", hint=f"to pass the option to your program, write -- {given}"
-            ) from error
+            near = get_close_matches(wrong, getattr(error, "possibilities", None) or (), n=1, cutoff=0.8)
+            hint = (
+                f"{near[0]}, or, to pass the option to your program" if near else "to pass the option to your program"
+            )
+            raise UsageError(f"imgtool run has no option {wrong}", hint=f"{hint}, write -- {given}") from error
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- ARGS]"]
@@ -61,6 +64,9 @@ def run(
     changes: opt.Changes = None,
     workers: Annotated[int | None, typer.Option(min=0, metavar="N", help="How many workers to start.")] = None,
     ps: Annotated[int | None, typer.Option(min=0, metavar="N", help="How many parameter servers to start.")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="PyTorch: how many processes each replica has [default: 1].")
+    ] = None,
     service: Annotated[
         str | None,
         typer.Option(
@@ -116,6 +122,7 @@ def run(
         service=parse_service(service) if service else None,
         workers=workers,
         ps=ps,
+        processes=processes,
         args=ctx.meta.get(_ARGS),
         job_dir=Path(job_dir) if job_dir else None,
         kills=(

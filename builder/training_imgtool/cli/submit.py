@@ -42,6 +42,7 @@ def submit(
     from training_imgtool.app import submit as jobs
     from training_imgtool.app.config import JobRequest
 
+    opt.check_output(output, "--json prints the result as JSON")
     _one_of("--status, --logs, --cancel, --wait, --dry-run", status, logs, cancel, wait, dry_run)
     _one_of("--logs, --cancel, --json", logs, cancel, as_json)
     request = JobRequest(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from training_imgtool.base.errors import FieldError, FieldListError, UsageError
 from training_imgtool.base.reference import Digest, parse_repository
 from training_imgtool.jobs.frameworks import rules_of
+from training_imgtool.jobs.kubernetes import SHM
 from training_imgtool.jobs.model import (
     NOWHERE,
     Finding,
@@ -22,6 +23,7 @@ from training_imgtool.jobs.model import (
     job_key,
     keeps_nothing,
     leader,
+    quantity,
     replicas,
     spec_hash,
 )
@@ -39,8 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Format", "JobFile", "JobOptions", "TargetView", "check", "check_job", "job_data", "module_of", "view_of"]
 
-_EVERY_JOB = {"target", "id", "job_dir", "pass_job_dir"}
-_EVERY_ROLE = {"count", "accelerator", "base", "template", "args", "command", "env"}
+_EVERY_JOB = {"target", "id", "job_dir", "pass_job_dir", "launcher"}
+_EVERY_ROLE = {"count", "processes", "accelerator", "base", "template", "args", "command", "env"}
 _REFUSED: Mapping[str, str] = {  # keys that no target may ignore, and what to use instead
     "scale_tier": "give every role a machine and a count",
     "hyperparameters": f"tune with --target {Target.VERTEX}",
@@ -287,12 +289,13 @@ def _leftovers(spec: ImageSpec, target: Target) -> Iterator[str]:
         left = [f"{key} ({row.grace})" if key == "job.grace_period" else key for key in left]
     if left:
         yield f"note: {target} has no place for {', '.join(left)}"
-    yield from (f"note: {note}" for note in note_loss(spec, target))
+    yield from (f"note: {note}" for note in (*note_loss(spec, target), *rules_of(spec.framework).notes(spec)))
     if leader(spec) is Role.WORKER and Role.PS in replicas(spec) and not row.always_chief:
         yield "warning: roles.ps: parameter servers wait for a chief, and there is no master: add `master: {}`"
     if row.away and LOOPBACK.match((spec.registry or "").partition("/")[0]):
         yield f"warning: registry: {spec.registry} is this machine, which the machines of {target} cannot reach"
     yield from _gpu_warnings(spec, target)
+    yield from _shared_memory_warnings(spec)
     if spec.compression == "zstd" and not spec.job.runtime_version and (problem := _runtime(spec, target).problem):
         yield f"warning: compression: {problem}"
 
@@ -317,6 +320,16 @@ def _without_effect(spec: ImageSpec, target: Target) -> Iterator[str]:
     )
     if job_dir and not job.pass_job_dir and not mounted and not named:
         yield "job.job_dir (with job.pass_job_dir: true it becomes the argument --job-dir)"
+
+
+def _shared_memory_warnings(spec: ImageSpec) -> Iterator[str]:
+    """Warns if a volume for shared memory is larger than the memory of a container, which contains it."""
+    for index, volume in enumerate(spec.job.volumes):
+        for role in replicas(spec) if volume.mount == SHM and volume.memory else ():
+            memory = spec.roles[role].memory
+            if memory and (quantity(memory) or 0) < (quantity(volume.memory) or 0):
+                size = f"{volume.memory} at {volume.mount}"
+                yield f"warning: job.volumes[{index}]: {size} is over roles.{role}.memory, {memory}, which contains it"
 
 
 def _gpu_warnings(spec: ImageSpec, target: Target) -> Iterator[str]:

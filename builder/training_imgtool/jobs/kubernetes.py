@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.jobs import placement
+from training_imgtool.jobs import launcher, placement
 from training_imgtool.jobs.frameworks import rules_of
 from training_imgtool.jobs.model import (
     Document,
@@ -33,7 +33,7 @@ from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
 PORT = 2222
-_SHM = "/dev/shm"  # noqa: S108  a mount in the container
+SHM = "/dev/shm"  # noqa: S108  a mount in the container
 _QUANTITY = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?\Z")
 _SECRET_KEY = re.compile(r"[A-Za-z0-9._-]{1,253}\Z")
 _OWN_LABELS = ("name", "instance", "managed-by", "component")
@@ -93,7 +93,7 @@ def container(spec: ImageSpec, images: Images, role: Role, env: list[Document]) 
     of_role, rules = spec.roles[role], rules_of(spec.framework)
     limits = {**without_none({"cpu": of_role.cpus, "memory": of_role.memory}), **placement.limits(spec, role)}
     mounts = [{"name": f"volume-{index}", "mountPath": each.mount} for index, each in enumerate(spec.job.volumes)]
-    mounts += [{"name": "shm", "mountPath": _SHM}] if _shares_memory(spec, role) else []
+    mounts += [{"name": "shm", "mountPath": SHM}] if _shares_memory(spec, role) else []
     secrets = [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": ref.name, "key": ref.key or variable}}}
         for variable, ref in spec.job.secrets.items()
@@ -104,7 +104,7 @@ def container(spec: ImageSpec, images: Images, role: Role, env: list[Document]) 
             "name": rules.CONTAINER,
             "image": image_of(images, role),
             "imagePullPolicy": "IfNotPresent",
-            "command": [literal(word) for word in of_role.entrypoint],
+            "command": [literal(word) for word in launcher.entrypoint(spec, role)],
             "args": [literal(arg) for arg in args_with_job_dir(spec, role, job_dir)],
             "env": [*({"name": key, "value": literal(value)} for key, value in spec.job.env.items()), *secrets, *env],
             "ports": [{"containerPort": PORT, "name": rules.PORT_NAME}],
@@ -116,8 +116,13 @@ def container(spec: ImageSpec, images: Images, role: Role, env: list[Document]) 
 
 def _shares_memory(spec: ImageSpec, role: Role) -> bool:
     """Tells whether the role needs more than a container's 64 MB of /dev/shm, as NCCL and libtpu do."""
-    own = any(volume.mount == _SHM for volume in spec.job.volumes)
-    return bool(placement.limits(spec, role)) and not own
+    own = any(volume.mount == SHM for volume in spec.job.volumes)
+    return shares_memory(spec) or (bool(placement.limits(spec, role)) and not own)
+
+
+def shares_memory(spec: ImageSpec) -> bool:
+    """Tells whether data loaders need a large /dev/shm, and no volume of the spec is mounted there."""
+    return rules_of(spec.framework).SHARES_MEMORY and not any(volume.mount == SHM for volume in spec.job.volumes)
 
 
 def _volume(volume: Volume) -> Document:

@@ -56,7 +56,7 @@ def with_secrets(spec: ImageSpec, role: Role, place: str) -> tuple[str, ...]:
 def variables(spec: ImageSpec) -> dict[str, str]:
     """Returns the variables that contain the launcher and its input."""
     rules = rules_of(spec.framework)
-    return {**rules.launcher_input(spec), VARIABLE: f"import {rules.IMPORTS}\n{_READ_NODES}{rules.START}"}
+    return {**rules.launcher_input(spec), VARIABLE: f"import {rules.IMPORTS}\n{_READ_NODES}{rules.start(spec)}"}
 
 
 def vertex_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
@@ -66,13 +66,18 @@ def vertex_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
     """
     rules = rules_of(spec.framework)
     if rules.READS_VERTEX or sum(replicas(spec).values()) == 1:
-        return spec.roles[role].entrypoint
-    return (PYTHON, "-c", _POOLS + rules.START, *trainer_command(spec, role))
+        return rules.entrypoint(spec, role)
+    return (PYTHON, "-c", _POOLS + rules.start(spec), *trainer_command(spec, role))
+
+
+def entrypoint(spec: ImageSpec, role: Role) -> tuple[str, ...]:
+    """Returns the entry point of a role's containers in place of the image's; empty for the image's own."""
+    return rules_of(spec.framework).entrypoint(spec, role)
 
 
 def trainer_command(spec: ImageSpec, role: Role) -> tuple[str, ...]:
     """Returns the whole command that starts the trainer, for services that ignore the image's entry point."""
-    return spec.roles[role].entrypoint or (*INIT, PYTHON, *spec.trainer.arguments)
+    return entrypoint(spec, role) or (*INIT, PYTHON, *spec.trainer.arguments)
 
 
 def format_launch(program: Sequence[str], nodes: str, rank: str, first: int = 0) -> str:

@@ -21,6 +21,13 @@ Path = tuple[str | int, ...]
 Document = dict[str, Any]
 NOT_CHECKED = "nothing was checked"  # the messages of such findings begin with these words
 _SIZES = ("4 or 500m", "16Gi or 512Mi")
+_QUANTITY = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>m|[kKMGTPE]i?)?\Z")
+_UNITS = {"m": 1e-3, "": 1.0} | {
+    f"{letter}{binary}": float((1024 if binary else 1000) ** power)
+    for power, letters in enumerate(("kK", "M", "G", "T", "P", "E"), start=1)
+    for letter in letters
+    for binary in ("", "i")
+}
 NO_MAPPING: Mapping[Any, Any] = MappingProxyType({})
 
 
@@ -54,6 +61,7 @@ class Finding:
         path: the value's path in the document.
         source: for an error, the document that states the rule.
         at_key: whether the finding is about the key rather than its value.
+        is_unpinned: whether the value is an image without a digest.
     """
 
     path: Path
@@ -62,6 +70,7 @@ class Finding:
     severity: Severity = Severity.ERROR
     source: str | None = None
     at_key: bool = False
+    is_unpinned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,3 +350,9 @@ def count_of(value: Any) -> int | None:
     if isinstance(value, int):
         return value
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value) else None
+
+
+def quantity(text: str | None) -> float | None:
+    """Reads a Kubernetes quantity: returns 0.5 for `500m`, 17179869184 for `16Gi`, None if `text` is not a quantity."""
+    match = _QUANTITY.match(text or "")
+    return float(match["number"]) * _UNITS[match["unit"] or ""] if match else None

@@ -79,7 +79,7 @@ class Inspector:
             python = self._python_of(replica)
             words = (python, *STATUS_PROGRAM) if python else _SHELL
             statuses = self._containers.execute(container_id, replica.name, words)
-            return read_disposition(statuses.decode(errors="replace"))
+            return read_disposition(statuses.decode(errors="replace"), below=replica.processes > 0)
         return None
 
     def begin_look(self, number: int, replica: Replica, checkpoint: Checkpoint) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from training_imgtool.base.errors import EngineUnavailableError, VerificationError
+from training_imgtool.jobs.kubernetes import shares_memory
 from training_imgtool.local.owner import REPLICA
 from training_imgtool.make.engines.docker.containers import Container, Network, RefusedError
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from training_imgtool.local.replicas import Replica
     from training_imgtool.make.engines.docker.containers import Containers
 
+_SHARED = 2 << 30  # bytes of /dev/shm if this kernel limits no memory
 _HOME = "/tmp"  # noqa: S108 - in the container, whose root folder is not the user's
 
 
@@ -101,4 +103,5 @@ class Launcher:
             memory=share.memory,
             gpus=share.gpus,
             user=ready.user,
+            shared=(share.memory or _SHARED) if shares_memory(ready.spec) else None,
         )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from training_imgtool.jobs.model import quantity
 from training_imgtool.model.spec import RoleSpec
 
 _USABLE = 0.85  # of the machine's memory, because the engine, imgtool and the user need some too
@@ -18,13 +19,6 @@ _GIB = 1 << 30
 _MACHINE = re.compile(r"(?P<family>[a-z]\d[a-z]?)-(?P<kind>standard|highmem|highcpu)-(?P<cpus>\d{1,3})\Z")
 _GB_PER_CPU = {"standard": 4.0, "highmem": 8.0, "highcpu": 1.0}
 _GB_PER_CPU_N1 = {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9}
-_QUANTITY = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>m|[kKMGTPE]i?)?\Z")
-_UNITS = {"m": 1e-3, "": 1.0} | {
-    f"{letter}{binary}": float((1024 if binary else 1000) ** power)
-    for power, letters in enumerate(("kK", "M", "G", "T", "P", "E"), start=1)
-    for letter in letters
-    for binary in ("", "i")
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +57,6 @@ def machine_size(machine: str | None) -> tuple[float | None, int | None]:
         return None, None
     ratio = (_GB_PER_CPU_N1 if match["family"] == "n1" else _GB_PER_CPU)[match["kind"]]
     return float(match["cpus"]), int(int(match["cpus"]) * ratio * _GIB)
-
-
-def quantity(text: str | None) -> float | None:
-    """Reads a Kubernetes quantity: returns 0.5 for `500m`, 17179869184 for `16Gi`, None if `text` is not a quantity."""
-    match = _QUANTITY.match(text or "")
-    return float(match["number"]) * _UNITS[match["unit"] or ""] if match else None
 
 
 def divide_resources(

@@ -22,6 +22,7 @@ class Request:
     service: Service | None = None
     workers: int | None = None
     ps: int | None = None
+    processes: int | None = None
     args: tuple[str, ...] | None = None
     job_dir: Path | None = None
     kills: tuple[Kill, ...] = ()

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from training_imgtool.base.errors import FieldListError, InputError, UsageError
@@ -17,7 +18,7 @@ from training_imgtool.jobs import JobOptions, job_data
 from training_imgtool.jobs.cluster import Flavour, describe_tasks, task_name, to_texts
 from training_imgtool.jobs.frameworks import local_flavour, rules_of, says_chief
 from training_imgtool.jobs.kubernetes import job_name
-from training_imgtool.jobs.launcher import vertex_command
+from training_imgtool.jobs.launcher import entrypoint, vertex_command
 from training_imgtool.jobs.model import (
     NOWHERE,
     args_with_job_dir,
@@ -28,7 +29,7 @@ from training_imgtool.jobs.model import (
     results_folder,
 )
 from training_imgtool.jobs.targets.compose import service_name
-from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.model.spec import ImageSpec, Role, RoleSpec
 from training_imgtool.model.targets import Target
 
 JOB_DIR = "/job"
@@ -80,6 +81,7 @@ class Replica:
         args: arguments after the image's entry point.
         command: the job's entry point in place of the image's, or None.
         env: the variables that the service adds to the image's own.
+        processes: the number of processes of the program that the command starts; 0 if it is the program itself.
     """
 
     role: Role
@@ -91,6 +93,7 @@ class Replica:
     args: tuple[str, ...]
     command: tuple[str, ...] | None
     env: Mapping[str, str]
+    processes: int = 0
 
     @property
     def hostname(self) -> str:
@@ -130,10 +133,18 @@ class Cluster:
 
 
 def adapt(
-    spec: ImageSpec, *, workers: int | None = None, ps: int | None = None, args: tuple[str, ...] | None = None
+    spec: ImageSpec,
+    *,
+    workers: int | None = None,
+    ps: int | None = None,
+    processes: int | None = None,
+    args: tuple[str, ...] | None = None,
 ) -> ImageSpec:
-    """Changes replica counts and arguments in the spec; raises UsageError for a role that the spec lacks."""
-    roles = dict(spec.roles)
+    """Changes the numbers of replicas and of their processes, which is 1 by default, and arguments in the spec.
+
+    Raises UsageError for a role that the spec lacks, and for processes that nothing would start.
+    """
+    roles = _with_processes(spec, processes)
     for role, count in ((Role.WORKER, workers), (Role.PS, ps)):
         if count is None or (count == 0 and role not in roles):
             continue
@@ -143,6 +154,19 @@ def adapt(
     if args is None:
         return replace(spec, roles=roles)
     return replace(spec, args=args, roles={role: replace(of_role, args=None) for role, of_role in roles.items()})
+
+
+def _with_processes(spec: ImageSpec, processes: int | None) -> dict[Role, RoleSpec]:
+    """Returns the roles; the replicas of all but evaluators get `processes`, since this machine may lack their GPUs."""
+    if reason := spec.framework.one_process:
+        if processes is not None:
+            raise UsageError(f"--processes {processes}: {spec.framework.title} {reason}")
+        return dict(spec.roles)
+    if (processes or 1) > 1 and spec.job.launcher == "python":
+        hint = "leave job.launcher out of the spec: torchrun starts the processes"
+        raise UsageError(f"--processes {processes}: with job.launcher python, each replica is one process", hint=hint)
+    counts = {role: 1 if role is Role.EVALUATOR else processes or 1 for role in spec.roles}
+    return {role: replace(of_role, processes=counts[role]) for role, of_role in spec.roles.items()}
 
 
 def make_cluster(
@@ -181,6 +205,7 @@ def make_cluster(
             args=tuple(args_with_job_dir(spec, role, passed)),
             command=_command(spec, role, service) or None,
             env=_env(setting, role, index),
+            processes=rules_of(spec.framework).processes(spec, role),
         )
         for role, count in counts.items()
         for index in range(count)
@@ -190,7 +215,7 @@ def make_cluster(
 
 
 def _command(spec: ImageSpec, role: Role, service: Service) -> tuple[str, ...]:
-    return vertex_command(spec, role) if service is Service.VERTEX else spec.roles[role].entrypoint
+    return vertex_command(spec, role) if service is Service.VERTEX else entrypoint(spec, role)
 
 
 def flavour_of(spec: ImageSpec, service: Service) -> Flavour:
@@ -266,7 +291,7 @@ def _env(setting: _Setting, role: Role, index: int) -> dict[str, str]:
         env |= _google_env(spec, service)
     cloud = _stable_id(spec) if service is Service.AI_PLATFORM else None
     trial = _TRIAL if service is Service.VERTEX and spec.job.hyperparameters else None
-    of_service = describe_tasks if service is Service.VERTEX else rules_of(spec.framework).describe
+    of_service = describe_tasks if service is Service.VERTEX else partial(rules_of(spec.framework).describe, spec)
     told = of_service(setting.flavour, setting.hosts, role, index, job=setting.job, trial=trial, cloud=cloud)
     return env | to_texts(told) | _reach_replicas(setting, role, env)
 

@@ -50,7 +50,7 @@ _OWN = Repository("localhost", "imgtool/stage")  # in the job file's name of an 
 
 def check(spec: ImageSpec, request: Request) -> ImageSpec:
     """Applies the options to the spec; raises UsageError if an option kills a replica that does not exist."""
-    spec = adapt(spec, workers=request.workers, ps=request.ps, args=request.args)
+    spec = adapt(spec, workers=request.workers, ps=request.ps, processes=request.processes, args=request.args)
     counts = replicas(view_of(spec, {}, target_of(request.service or service_of(spec.job.target))).spec)
     for kill in request.kills:
         if kill.index >= counts.get(kill.role, 0):

@@ -217,7 +217,11 @@ class Reader:
             node = Table(node.at, ((Scalar(node.at, shorthand, quoted=False), node),))
         fields = {field.name: field for field in dataclasses.fields(kind)}
         if not isinstance(node, Table):
-            return self.fail(path, f"expected a mapping with {join_names(fields)}, found {_describe_node(node)}")
+            is_count = isinstance(node, Scalar) and node.text.isdecimal() and "count" in fields
+            kind_of = "type: TYPE, " if "type" in fields else ""
+            hint = f"write {{{kind_of}count: {node.text}}}" if isinstance(node, Scalar) and is_count else None
+            message = f"expected a mapping with {join_names(fields)}, found {_describe_node(node)}"
+            return self.fail(path, message, hint=hint)
         given: dict[str, Node] = {}
         for key, value in node.entries:
             if key.text in fields:

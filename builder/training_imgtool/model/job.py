@@ -164,6 +164,12 @@ class JobSpec:
         "Append `--job-dir=DIR` to the arguments; DIR is job_dir or the first volume's mount. AI Platform always does.",
         default=False,
     )
+    launcher: str | None = key(
+        "PyTorch: what starts the program: torchrun, or python, one process per replica; by default torchrun if a"
+        " replica has several processes.",
+        default=None,
+        choices=("torchrun", "python"),
+    )
     scheduling: Scheduling | None = key("Time limits, capacity and restarts.", default=None)
     service_account: str | None = key("The service account as which the job runs.", default=None)
     network: str | None = key("The VPC network.", default=None)

@@ -274,6 +274,9 @@ def _check_framework(spec: ImageSpec, reader: Reader) -> None:
     for role in spec.roles.keys() - set(framework.roles):
         message = f"{framework.title} has no role {role}: {framework.no_role}"
         reader.fail(f"roles.{role}", message, hint="make them workers")
+    several = [f"roles.{role}.processes" for role, of_role in spec.roles.items() if of_role.processes]
+    for name in (*several, *(["job.launcher"] if spec.job.launcher else [])) if framework.one_process else ():
+        reader.fail(name, f"{framework.title} {framework.one_process}", hint="leave it out")
     if framework.cuda_from and spec.cuda_from != framework.cuda_from and "cuda_from" in reader.positions:
         message = f"{framework.title} takes CUDA from {framework.cuda_from} alone"
         reader.fail("cuda_from", message, hint="leave cuda_from out")

@@ -60,7 +60,11 @@ def parse_requirements(texts: tuple[tuple[str, str], ...]) -> tuple[Named, ...]:
             if line.startswith("-") or re.match(_FILE, line) or parse_source(name, "", line):
                 continue
             if name.endswith((".yml", ".yaml")):
-                raise FieldError(f"{name} is not a requirements file of pip", field=FIELD, hint=_FREEZE)
+                raise FieldError(
+                    f"{name} is not a requirements file of pip",
+                    field=FIELD,
+                    hint=f"imgtool init reads it; or {_FREEZE}",
+                )
             if re.search(_HUGE_NUMBER, line):
                 raise FieldError(f"{_place(name, number)} contains a number of more than 100 digits", field=FIELD)
             try:

@@ -126,6 +126,11 @@ class RoleSpec:
     """One role: its machines, and how its image differs from the images of other roles."""
 
     count: int = key("The number of replicas; there is always one master.", default=1, minimum=0)
+    processes: int | None = key(
+        "PyTorch: the processes of each replica, which torchrun starts; by default one for each of its GPUs.",
+        default=None,
+        minimum=1,
+    )
     machine: str | None = key("The machine type, as the service names it.", default=None)
     accelerator: Accelerator | None = key(
         "What the role computes on; by default what gpus or tpu says, else what the top of the spec says.", default=None

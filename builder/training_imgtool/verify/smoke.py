@@ -44,7 +44,7 @@ def check_start(
     machine.progress(Step(str(image.role), f"importing {variant.framework.key} and {entry.name}"))
     module = entry.module or entry.arguments[-1]
     alone = {image.role: ["localhost"]}  # so that the trainer waits for no other replica
-    env = to_texts(rules_of(variant.framework).describe(Flavour.LOCAL, alone, image.role, 0))
+    env = to_texts(rules_of(variant.framework).describe(None, Flavour.LOCAL, alone, image.role, 0))
     request = {"module": module, "libraries": sorted(variant.libraries), "env": env, "framework": variant.framework.key}
     text = f"{program_of(variant.framework)}\nrun(json.loads({json.dumps(request)!r}))\n"
     probe = Probe(image=name, command=(PYTHON, "-c", text), seconds=RUN_SECONDS, gpus=gpus)

@@ -68,11 +68,11 @@ def test_two(one: list[Item], other: list[Item], overlap: bool) -> None:
 
 @pytest.mark.parametrize("other", [_file("venv/bin/go", mode=0o755), _file("venv/bin/go", b"y")])
 def test_files_of_one_name_are_alike_in_bytes_and_mode(other: Item) -> None:
-    files: dict[str, Item] = {}
+    files, owners = dict[str, Item](), dict[str, str]()
     for _ in range(2):
-        merge(files, _file("venv/bin/go"))
-    with pytest.raises(NeedsEngineError, match="two wheels have /venv/bin/go"):
-        merge(files, other)
+        merge(files, _file("venv/bin/go"), owners, "one")
+    with pytest.raises(NeedsEngineError, match="one and two have /venv/bin/go"):
+        merge(files, other, owners, "two")
 
 
 def test_no_clash_goes_unseen() -> None:
@@ -97,7 +97,7 @@ def _clash(one: list[Item], other: list[Item]) -> bool:
     found: dict[str, Item] = {}
     try:
         for item in (*one, *other):
-            merge(found, item)
+            merge(found, item, {}, "")
     except NeedsEngineError:
         return True
     return any(path.startswith(f"{above}/") for path in found for above in found)

@@ -220,6 +220,15 @@ def test_what_comes_with_it_is_of_the_same_build(
     assert {name: versions[name] for name in expected} == expected
 
 
+def test_packages_that_no_build_can_differ_in_are_not_looked_for(torch: Torch) -> None:
+    plain = tiny_wheel("metrics", "1.0", requires=("torch>=2",))
+    torch.place.index.add("metrics", "metrics-1.0-py3-none-any.whl", plain)
+    extra = tiny_wheel("tensors", "1.0", requires=('torch>=2; extra == "torch"',))
+    torch.place.index.add("tensors", name_file("tensors", "1.0"), extra)
+    assert torch.versions(SPEC, "metrics\ntensors\n")["torch"].endswith("+cpu")
+    assert [page for page in torch.builds.asked if "metrics" in page or "tensors" in page] == []
+
+
 def test_other_builds_in_a_folder_are_not_taken(torch: Torch, tmp_path: Path) -> None:
     (folder := tmp_path / "wheels").mkdir()
     torch.find_links(folder, ("torch", "2.13.0+cpu", ()), ("torchvision", "0.28.0+cpu", ("torch==2.13.0",)))
@@ -259,8 +268,8 @@ WRONG = [
         "nvidia-cudnn-cu12 9.10.2, which brings-cublas requires, brings CUDA 12",
         "",
     ),
-    (SPEC, "brings-tensorflow\n", "another requirement brings tensorflow 2.15.0, which PyTorch does not need", "name"),
-    (SPEC, "brings-jax\n", "another requirement brings jax 0.10.2, which PyTorch does not need", "name jax"),
+    (SPEC, "brings-tensorflow\n", "brings-tensorflow requires tensorflow 2.15.0, and PyTorch does not need it", "name"),
+    (SPEC, "brings-jax\n", "brings-jax requires jax 0.10.2, and PyTorch does not need it", "name jax"),
     (V100, None, "the build of PyTorch for CUDA 13.0 has no code for V100", 'cuda: "12.6"'),
     (B200 + "cuda: 12.6\n", None, "the build of PyTorch for CUDA 12.6 has no code for B200", 'cuda: "12.8"'),
     (

@@ -31,7 +31,8 @@ _LOCK = b"# Made by `imgtool lock`"
 _SPECS = (".yaml", ".yml")
 _HEAD = 200  # bytes at a file's start that tell whether imgtool wrote it
 # `re` compiles a pattern at its first use; most folders use few of these patterns.
-_NAMES = r"\.dockerignore|gha-creds-[0-9a-f]+\.json|(?:import-)?cosign\.(?:key|pub)|.+\.cdx\.json"
+SCHEMA = ".image.schema.json"  # the JSON schema of the spec, which `imgtool init` writes for editors
+_NAMES = r"\.dockerignore|\.image\.schema\.json|gha-creds-[0-9a-f]+\.json|(?:import-)?cosign\.(?:key|pub)|.+\.cdx\.json"
 _MADE = (
     rb"(?:\A|\n)# Written by imgtool |\A<!doctype html>\n<!-- Written by imgtool "  # config, run --report
     rb'|\A\{\n  "schema": \d+,\n  "ok": (?:true|false),\n  "\w+": '  # --json

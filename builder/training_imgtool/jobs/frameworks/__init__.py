@@ -21,28 +21,28 @@ class JobRules(Protocol):
     Attributes:
         CONTAINER: the name of the container and of the Services' port in Kubernetes.
         PORT_NAME: the name of the container's port.
-        INDEX: the variable with a replica's number, for services that know the number only when they start the replica.
         RANKED: whether that number counts the replicas of all roles; if not, those of the replica's own role.
         READS_SLURM: whether the framework finds its processes by Slurm's variables, which are those of one step.
         READS_VERTEX: whether the framework reads the variables that Vertex AI sets.
         SPANS_SLICES: whether a job may have several TPU slices, whose processes find one another without variables.
         ENDS_WITH_CHIEF: whether the job ends with its chief, even if other replicas of the chief's role still run.
         CHIEF_NOTE: the rest of the note on a service that calls worker 0 the chief.
-        IMPORTS, START: the launcher's imports, and its lines that set the variables and start `program`. They find
-            `hosts`, the address of each machine, `rank`, this machine's number, and os.environ with `launcher_input`.
+        SHARES_MEMORY: whether its data loaders pass batches in /dev/shm, of which a container has 64 MB by default.
+        ML_POLICY: the policy with which Kubeflow Trainer describes the cluster to `processes`; empty for none.
+        IMPORTS: the imports of `start`.
     """
 
     CONTAINER: str
     PORT_NAME: str
-    INDEX: str
     RANKED: bool
     READS_SLURM: bool
     READS_VERTEX: bool
     SPANS_SLICES: bool
     ENDS_WITH_CHIEF: bool
     CHIEF_NOTE: str
+    SHARES_MEMORY: bool
+    ML_POLICY: str
     IMPORTS: str
-    START: str
 
     def flavour(self, spec: ImageSpec) -> Flavour:
         """Chooses the names of tasks for services where imgtool describes the cluster."""
@@ -50,25 +50,47 @@ class JobRules(Protocol):
     def check(self, spec: ImageSpec, target: Target, options: JobOptions) -> Iterator[FieldError]:
         """Finds roles and variables with which the processes would not find one another on `target`."""
 
+    def entrypoint(self, spec: ImageSpec, role: Role) -> tuple[str, ...]:
+        """Returns the program, below the init, that a job starts instead of the image's entry point; empty for none."""
+
+    def processes(self, spec: ImageSpec, role: Role) -> int:
+        """Counts the processes that `entrypoint` starts below itself in a replica; 0 if it is the program itself."""
+
     def describe(
-        self, flavour: Flavour, hosts: Hosts, role: Role, index: int, *, job_dir: str | None = None, **more: Any
+        self, spec: ImageSpec | None, flavour: Flavour, hosts: Hosts, role: Role, index: int, **more: Any
     ) -> dict[str, Any]:
         """Returns the variables of one replica as plain data: a value that is no text is for JSON.
 
-        `job_dir` is the job directory if `takes_job_dir` says yes; `more` are arguments of `cluster.tf_config`.
+        Without a spec, the replica is one process. `more` are `job_dir`, the job directory, if `takes_job_dir` says
+        yes, and arguments of `cluster.tf_config`.
         """
 
-    def describe_by_index(self, flavour: Flavour, hosts: Hosts, role: Role) -> dict[str, str]:
-        """Returns the variables of each replica of a role, with `$(INDEX)`, which Kubernetes expands, as its number."""
+    def describe_by_index(self, spec: ImageSpec, flavour: Flavour, hosts: Hosts, role: Role) -> dict[str, str]:
+        """Returns the variables of each replica of a role, with `$(NAME)`, which Kubernetes expands, as its number.
+
+        NAME is the variable of `index_variable`; the result does not contain it, and is empty if it is not needed.
+        """
+
+    def index_variable(self, spec: ImageSpec) -> str:
+        """Names a replica's number, for services that know the number only when they start the replica."""
+
+    def start(self, spec: ImageSpec) -> str:
+        """Returns the launcher's lines that set the variables and start `program`.
+
+        They find `hosts`, the address of each machine, `rank`, this machine's number, and `launcher_input`.
+        """
 
     def takes_job_dir(self, spec: ImageSpec) -> bool:
         """Tells whether the variables of `describe` have a place for the job directory."""
 
     def launcher_input(self, spec: ImageSpec) -> dict[str, str]:
-        """Returns the variables that `START` reads."""
+        """Returns the variables that the lines of `start` read."""
 
     def slurm_variables(self, spec: ImageSpec) -> dict[str, str]:
         """Returns what the framework needs to know beside Slurm's own variables, such as the devices of a process."""
+
+    def notes(self, spec: ImageSpec) -> Iterator[str]:
+        """Yields notes on settings that the framework follows only in part."""
 
     def roles_that_end(self, spec: ImageSpec) -> tuple[Role, ...]:
         """Returns the roles whose end is the job's, because other replicas never end by themselves; () for all."""

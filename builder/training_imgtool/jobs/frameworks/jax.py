@@ -18,22 +18,24 @@ from training_imgtool.model.targets import Target
 
 CONTAINER = "jax"
 PORT_NAME = "coordinator"
-INDEX = "JAX_PROCESS_ID"
+_INDEX = "JAX_PROCESS_ID"
 RANKED = True
 READS_SLURM = True
 READS_VERTEX = False
 SPANS_SLICES = True  # libtpu knows its own slice, and GKE describes the others
 ENDS_WITH_CHIEF = False
 CHIEF_NOTE = ""
+SHARES_MEMORY = False
+ML_POLICY = ""
 IMPORTS = "os, sys"
-START = """\
+_START = """\
 told = dict(KERAS_DISTRIBUTION_JOB_ADDRESSES=",".join(hosts), JAX_COORDINATOR_ADDRESS=hosts[0])
 for name, value in (("NUM_PROCESSES", len(hosts)), ("PROCESS_ID", rank)):
     told["KERAS_DISTRIBUTION_" + name] = told["JAX_" + name] = str(value)
 os.environ.update(told)
 os.execvp(program[0], program)
 """
-_RESERVED = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", INDEX, "KERAS_DISTRIBUTION_")
+_RESERVED = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", _INDEX, "KERAS_DISTRIBUTION_")
 _DEVICES = "JAX_LOCAL_DEVICE_IDS"
 
 
@@ -62,6 +64,7 @@ def check(spec: ImageSpec, target: Target, options: JobOptions) -> Iterator[Fiel
 
 
 def describe(
+    spec: ImageSpec | None,  # noqa: ARG001  one signature
     flavour: Flavour,  # noqa: ARG001  one signature
     hosts: Hosts,
     role: Role,
@@ -74,10 +77,15 @@ def describe(
     return _variables(addresses_of(hosts), str(rank_of(hosts, role, index)))
 
 
-def describe_by_index(flavour: Flavour, hosts: Hosts, role: Role) -> dict[str, str]:  # noqa: ARG001  one signature
+def describe_by_index(
+    spec: ImageSpec,  # noqa: ARG001  one signature
+    flavour: Flavour,  # noqa: ARG001
+    hosts: Hosts,
+    role: Role,  # noqa: ARG001
+) -> dict[str, str]:
     """Returns the variables of all processes, with the rank as a variable."""
-    told = _variables(addresses_of(hosts), f"$({INDEX})")
-    told.pop(INDEX, None)
+    told = _variables(addresses_of(hosts), f"$({_INDEX})")
+    told.pop(_INDEX, None)
     return told
 
 
@@ -90,8 +98,33 @@ def _variables(addresses: Sequence[str], rank: str) -> dict[str, str]:
         "KERAS_DISTRIBUTION_PROCESS_ID": rank,
         "JAX_COORDINATOR_ADDRESS": addresses[0],
         "JAX_NUM_PROCESSES": str(len(addresses)),
-        INDEX: rank,
+        _INDEX: rank,
     }
+
+
+def entrypoint(spec: ImageSpec, role: Role) -> tuple[str, ...]:
+    """Returns the role's own command."""
+    return spec.roles[role].entrypoint
+
+
+def processes(spec: ImageSpec, role: Role) -> int:  # noqa: ARG001  one signature
+    """Returns 0: one process uses all devices of a replica."""
+    return 0
+
+
+def index_variable(spec: ImageSpec) -> str:  # noqa: ARG001  one signature
+    """Returns the variable, which only imgtool sets."""
+    return _INDEX
+
+
+def start(spec: ImageSpec) -> str:  # noqa: ARG001  one signature
+    """Returns the lines, which are the same for all specs."""
+    return _START
+
+
+def notes(spec: ImageSpec) -> Iterator[str]:  # noqa: ARG001  one signature
+    """Yields none."""
+    return iter(())
 
 
 def takes_job_dir(spec: ImageSpec) -> bool:  # noqa: ARG001  one signature

@@ -15,7 +15,7 @@ from training_imgtool.model.targets import Target
 
 CONTAINER = "tensorflow"  # the training operator finds a TFJob's container by this name, and its port by the next one
 PORT_NAME = "tfjob-port"
-INDEX = "TF_TASK_INDEX"
+_INDEX = "TF_TASK_INDEX"
 RANKED = False
 READS_SLURM = False
 READS_VERTEX = True
@@ -26,8 +26,10 @@ CHIEF_NOTE = (
     "a trainer that treats every task with index 0 as the chief finds two"
 )
 TASKS = "CLUSTER_TASKS"
+SHARES_MEMORY = False
+ML_POLICY = ""
 IMPORTS = "json, os, sys"
-START = f"""\
+_START = f"""\
 cluster, start, task = {{}}, 0, None
 for kind, count in json.loads(os.environ["{TASKS}"]).items():
     cluster[kind] = hosts[start : start + count]
@@ -48,7 +50,7 @@ def flavour(spec: ImageSpec) -> Flavour:
 
 def check(spec: ImageSpec, target: Target, options: JobOptions) -> Iterator[FieldError]:  # noqa: ARG001  one signature
     """Finds variables that only imgtool may set, and a release that is too old for the TPUs of Vertex AI."""
-    yield from reserved_errors(spec, INDEX, TASKS)
+    yield from reserved_errors(spec, _INDEX, TASKS)
     first = machines(allow_unknown=False).table["tpu"]["first_tensorflow"]
     on_tpus = any(spec.accelerator_of(role) is Accelerator.TPU for role in replicas(spec))
     if target is Target.VERTEX and on_tpus and _minor(spec.release) < _minor(first):
@@ -61,17 +63,54 @@ def _minor(version: str) -> tuple[int, ...]:
 
 
 def describe(
-    flavour: Flavour, hosts: Hosts, role: Role, index: int, *, job_dir: str | None = None, **more: Any
+    spec: ImageSpec | None,  # noqa: ARG001  one signature
+    flavour: Flavour,
+    hosts: Hosts,
+    role: Role,
+    index: int,
+    *,
+    job_dir: str | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     """Returns TF_CONFIG, with `job_dir` as its `model_dir`, and CLUSTER_SPEC."""
     told = describe_tasks(flavour, hosts, role, index, **more)
     return {**told, "TF_CONFIG": {**told["TF_CONFIG"], "model_dir": job_dir}} if job_dir else told
 
 
-def describe_by_index(flavour: Flavour, hosts: Hosts, role: Role) -> dict[str, str]:
+def describe_by_index(
+    spec: ImageSpec,  # noqa: ARG001  one signature
+    flavour: Flavour,
+    hosts: Hosts,
+    role: Role,
+) -> dict[str, str]:
     """Returns TF_CONFIG and CLUSTER_SPEC with the task's index as a variable."""
     texts = to_texts(describe_tasks(flavour, hosts, role, 0))
-    return {key: text.replace('"index":0', f'"index":$({INDEX})') for key, text in texts.items()}
+    return {key: text.replace('"index":0', f'"index":$({_INDEX})') for key, text in texts.items()}
+
+
+def entrypoint(spec: ImageSpec, role: Role) -> tuple[str, ...]:
+    """Returns the role's own command."""
+    return spec.roles[role].entrypoint
+
+
+def processes(spec: ImageSpec, role: Role) -> int:  # noqa: ARG001  one signature
+    """Returns 0: one process uses all devices of a replica."""
+    return 0
+
+
+def index_variable(spec: ImageSpec) -> str:  # noqa: ARG001  one signature
+    """Returns the variable, which only imgtool sets."""
+    return _INDEX
+
+
+def start(spec: ImageSpec) -> str:  # noqa: ARG001  one signature
+    """Returns the lines, which are the same for all specs."""
+    return _START
+
+
+def notes(spec: ImageSpec) -> Iterator[str]:  # noqa: ARG001  one signature
+    """Yields none."""
+    return iter(())
 
 
 def takes_job_dir(spec: ImageSpec) -> bool:

@@ -30,7 +30,7 @@ def parse_image(value: Any, path: Path) -> tuple[Tag | Digest | None, list[Findi
         return reference, []
     message = f"{value} is a tag, which can move: expected REPOSITORY@sha256:…"
     hint = "imgtool config writes digests"
-    return reference, [Finding(path=path, message=message, hint=hint, severity=Severity.WARNING)]
+    return reference, [Finding(path=path, message=message, hint=hint, severity=Severity.WARNING, is_unpinned=True)]
 
 
 def image_findings(value: Any, path: Path) -> Iterator[Finding]:
@@ -43,4 +43,4 @@ def _malformed_finding(value: str, error: InputError, path: Path) -> Finding:
         message = f"{value} is a placeholder: imgtool does not check the image"
         return Finding(path=path, message=message, severity=Severity.HINT)
     message = f"no runtime can pull it: {error.message}"
-    return Finding(path=path, message=message, hint=error.hint, severity=Severity.WARNING)
+    return Finding(path=path, message=message, hint=error.hint, severity=Severity.WARNING, is_unpinned=True)

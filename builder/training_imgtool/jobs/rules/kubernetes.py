@@ -16,7 +16,7 @@ from training_imgtool.jobs.model import NO_MAPPING, NOT_CHECKED, Finding, Path, 
 from training_imgtool.jobs.rules import names
 from training_imgtool.jobs.rules.batch import job_findings
 from training_imgtool.jobs.rules.images import PLACEHOLDER
-from training_imgtool.jobs.rules.ranks import job_ranks
+from training_imgtool.jobs.rules.kubernetes_ranks import job_ranks, jobset_ranks, pytorchjob_findings
 from training_imgtool.jobs.rules.shapes import Rules, shape_findings, well_typed
 from training_imgtool.jobs.tables import nearest
 from training_imgtool.jobs.yamlio import read_table
@@ -32,7 +32,7 @@ _FUSE, _FUSE_DRIVER = "gke-gcsfuse/volumes", "gcsfuse.csi.storage.gke.io"
 _TYPO = 0.85  # likeness of two kinds of which one is probably misspelt
 _SOME, _NO, _ONE = range(1, 1 << 31), range(1), range(1, 2)  # how many values an operator takes
 _VALUES = {"In": _SOME, "NotIn": _SOME, "Exists": _NO, "DoesNotExist": _NO, "Gt": _ONE, "Lt": _ONE}
-_STRICT = {"TFJob", "JobSet", "TrainJob", "Service"}  # names of other kinds may have dots
+_STRICT = {"TFJob", "PyTorchJob", "JobSet", "TrainJob", "Service"}  # names of other kinds may have dots
 
 
 def known_kind(document: Any) -> str | None:
@@ -257,8 +257,8 @@ def _expression(item: Mapping[str, Any], path: Path, _root: Any) -> Iterator[Fin
 
 
 def _job(job: Mapping[str, Any], path: Path, root: Any) -> Iterator[Finding]:
-    yield from job_ranks(job, path, root)
     of_jobset = get(root or {}, "kind") not in {"Job", "CronJob"}
+    yield from () if of_jobset else job_ranks(job, path, root)
     yield from job_findings(job, path, of_jobset=of_jobset)
     yield from host_findings(job, path, indexed=job.get("completionMode", "Indexed" if of_jobset else "") == "Indexed")
 
@@ -321,5 +321,7 @@ _RULES: Rules = {
     "KubeMatchExpression": _expression,
     "BatchJobSpec": _job,
     "CoreJobSpec": _job,
+    "JobSetSpec": jobset_ranks,
+    "PyTorchJobSpec": pytorchjob_findings,
     "ServiceSpec": _service,
 }

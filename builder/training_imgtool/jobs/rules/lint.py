@@ -55,6 +55,7 @@ def lint(
     allow_unknown: bool = False,
     region: str | None = None,
     strict: bool = False,
+    require_digests: bool = False,
     answer: str | None = None,
 ) -> tuple[Message, ...]:
     """Finds all faults in a job file of any target, and returns them in the order of their lines.
@@ -64,6 +65,7 @@ def lint(
         file: the file's name, for the places.
         allow_unknown: whether values that the tables lack (keys, machines, accelerators, regions) are only warnings.
         region: the job's region, for files of Google's services, where a flag sets the region.
+        require_digests: whether an image without a digest is an error, and a document in which imgtool looked for none.
         strict: whether warnings are errors. In a file of which imgtool could check nothing, they always are.
         answer: the error of `sbatch --test-only` or `docker compose config`: empty if it printed none, None if it
             did not run.
@@ -73,7 +75,7 @@ def lint(
     """
     messages: list[Message] = []
     if is_script(text):
-        return tuple(_weighed(_lint_script(text, file, answer), strict=strict))
+        return tuple(_weighed(_lint_script(text, file, answer, require_digests), strict=strict))
     documents = read(text, file)
     if all(parsed.data is None for parsed in documents):
         nothing = Finding(path=(), message="is empty: expected a job file")
@@ -96,21 +98,24 @@ def lint(
         if number == 0 and len(documents) > 1 and target is Target.VERTEX:
             findings.append(Finding(path=(), message=f"{len(documents)} documents: expected one", source=GCLOUD))
         findings = [_filled_in(finding, parsed.data) for finding in first_of_each(findings)]
+        findings = [_unpinned(finding) if require_digests else finding for finding in findings]
         messages += [_message(_with_bare_text(finding, parsed), file, parsed) for finding in findings]
     unchecked = sum(message.message.startswith(NOT_CHECKED) for message in messages)
     strict = strict or unchecked == sum(parsed.data is not None for parsed in documents)
     return tuple(sorted(_weighed(messages, strict=strict), key=lambda each: (each.line, each.column, each.field)))
 
 
-def _lint_script(text: str, file: str, answer: str | None) -> Iterator[Message]:
+def _lint_script(text: str, file: str, answer: str | None, require_digests: bool) -> Iterator[Message]:
     """Finds faults in options and images, and adds sbatch's error. If sbatch accepts the script, returns no errors."""
     for line, finding in sorted(script_findings(text), key=lambda placed: placed[0]):
         if answer != "" or finding.severity is not Severity.ERROR:
-            yield replace(_message(_filled_in(finding, None), file, None), line=line + 1)
+            filled = _filled_in(finding, None)
+            filled = _unpinned(filled) if require_digests else filled
+            yield replace(_message(filled, file, None), line=line + 1)
     if answer:
         yield _message(Finding(path=(), message=answer, source="sbatch --test-only"), file, None)
     elif answer is None:
-        message = "options only: imgtool checked the script's #SBATCH options, images and secrets, and nothing else"
+        message = "options only: imgtool checked #SBATCH options, images, secrets, torchrun's numbers, and nothing else"
         hint = f"`sbatch --test-only {file}` asks the cluster, and imgtool lint does the same where sbatch is on PATH"
         yield _message(Finding(path=(), message=message, hint=hint, severity=Severity.WARNING), file, None)
 
@@ -209,6 +214,12 @@ def _filled_in(finding: Finding, data: Any) -> Finding:
     if not own or finding.severity is not Severity.ERROR or not any(map(_PLACEHOLDER.search, texts)):
         return finding
     return replace(finding, severity=Severity.HINT, message=f"not checked, as it is a placeholder: {finding.message}")
+
+
+def _unpinned(finding: Finding) -> Finding:
+    """Makes an error of a finding about an image without a digest, or about a document that imgtool did not check."""
+    is_error = finding.is_unpinned or finding.message.startswith(NOT_CHECKED)
+    return replace(finding, severity=Severity.ERROR) if is_error else finding
 
 
 def _value_at(data: Any, path: Path) -> Any:

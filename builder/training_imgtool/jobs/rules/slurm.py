@@ -16,6 +16,7 @@ from training_imgtool.jobs.model import Finding, Severity
 from training_imgtool.jobs.rules.images import image_findings
 from training_imgtool.jobs.rules.secrets import line_secrets
 from training_imgtool.jobs.rules.shapes import key_hint
+from training_imgtool.jobs.rules.slurm_ranks import script_ranks
 from training_imgtool.jobs.yamlio import read_table
 
 _SOURCE = "sbatch manual"
@@ -53,6 +54,7 @@ def script_findings(text: str) -> Iterator[Placed]:
     for index, line in enumerate(lines):
         for name in () if line.startswith(_MARK) else _IMAGE.findall(line):
             yield from ((index, finding) for finding in _image_findings(name.rstrip("\\").replace("\\#", "#")))
+    yield from script_ranks(lines)
     yield from line_secrets(lines)
 
 
@@ -136,15 +138,17 @@ def _image_findings(value: str) -> Iterator[Finding]:
     """Warns about image names that pyxis or enroot misreads, and about tags."""
     scheme, _, rest = value.rpartition("://")
     if "$" in value or value.startswith(("/", "./")):
+        what = "a placeholder" if "$" in value else "a file"
+        yield replace(_warning(f"{value} is {what}: imgtool does not check the image"), severity=Severity.HINT)
         return
     registry, mark, image = rest.rpartition("#")
     first, slash, _ = image.partition("/")
     if value.endswith(".sqsh"):
-        yield _warning(f"{value}: pyxis reads this as an image of Docker Hub: expected ./{value}")
+        message = f"{value}: pyxis reads this as an image of Docker Hub: expected ./{value}"
+        yield replace(_warning(message), is_unpinned=True)
     elif not mark and slash and ("." in first or ":" in first) and scheme in {"", "docker"}:
-        yield _warning(
-            f"{value}: pyxis reads {first} as a folder of Docker Hub: expected {first}#{image[len(first) + 1 :]}"
-        )
+        message = f"{value}: pyxis reads {first} as a folder of Docker Hub: expected {first}#{image[len(first) + 1 :]}"
+        yield replace(_warning(message), is_unpinned="@" not in image)
     elif "@" in image and ":" in image.partition("@")[0]:
         yield _warning(f"{value}: enroot 3 cannot read a tag and a digest together: expected one of them")
     else:

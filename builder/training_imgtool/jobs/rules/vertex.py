@@ -207,6 +207,8 @@ def _other_machine(kind: str, accelerator: Any, path: Path, tables: Machines) ->
         return
     choices = [*tables.gpus_by_machine, tables.table["tpu"]["machine"], *tables.table["tpu"]["machines"]]
     hint = "Vertex AI spells it cloud-tpu" if kind == "cloud_tpu" else nearest(kind, choices)
+    series = [name for name in choices if name.rpartition("-")[0] == kind.rpartition("-")[0] != ""]
+    hint = hint or (f"expected one of {', '.join(series)}" if series else None)
     yield Finding(
         path=(*path, "machineType"),
         message=f"{kind!r} is not a machine type of Vertex AI",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from training_imgtool.base.errors import FieldError
+from training_imgtool.jobs import launcher
 from training_imgtool.jobs.frameworks import says_chief
 from training_imgtool.jobs.model import (
     Document,
@@ -135,7 +136,7 @@ def _replica(spec: ImageSpec, role: Role, images: Images, *, own_args: bool) -> 
     """Makes a role's config, which always names an image, even if the role uses the master's."""
     container: Document = {"imageUri": image_of(images, role)}
     if own_args:
-        container["containerCommand"] = list(spec.roles[role].entrypoint)
+        container["containerCommand"] = list(launcher.entrypoint(spec, role))
         container["containerArgs"] = list(job_args(spec, role))
     return without_none({**container, **_machine_config(spec, role)})
 

@@ -14,7 +14,7 @@ from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import launcher
 from training_imgtool.jobs.cluster import PORT, to_texts
 from training_imgtool.jobs.frameworks import local_flavour, rules_of
-from training_imgtool.jobs.kubernetes import is_cluster
+from training_imgtool.jobs.kubernetes import is_cluster, shares_memory
 from training_imgtool.jobs.model import (
     Document,
     Finding,
@@ -23,6 +23,7 @@ from training_imgtool.jobs.model import (
     JobOptions,
     Path,
     args_with_job_dir,
+    get,
     image_of,
     job_key,
     leader,
@@ -33,6 +34,7 @@ from training_imgtool.jobs.model import (
     without_none,
 )
 from training_imgtool.jobs.rules.images import image_findings
+from training_imgtool.jobs.rules.ranks import UNKNOWN, Machines, rank_findings
 from training_imgtool.jobs.rules.schemas import published_findings
 from training_imgtool.jobs.service import KEY, Service, Standing, read_objects
 from training_imgtool.model.job import Volume
@@ -40,6 +42,7 @@ from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
 _JOB_DIR = "/job"
+_SHARED = "2Gi"  # as much as Kubeflow Arena gives every training job
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>Ki|Mi|Gi|[bkmgBKMG]?)\Z")
 _CPUS = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<milli>m?)\Z")
 _COMPOSE = "Compose specification"
@@ -128,19 +131,26 @@ def cpus(text: str) -> str:
     return f"{float(match['number']) / 1000:g}" if match and match["milli"] else text
 
 
+def shared_memory(spec: ImageSpec, role: Role) -> str | None:
+    """Returns the size of a replica's /dev/shm: its memory, which contains it; None for Docker's default."""
+    if not shares_memory(spec):
+        return None
+    return memory(spec.roles[role].memory or _SHARED)
+
+
 def is_folder(job_dir: str | None) -> bool:
     """Tells whether the job directory is a folder on this machine rather than a URL."""
     return job_dir is not None and "://" not in job_dir
 
 
 def _service(spec: ImageSpec, images: Images, role: Role, index: int) -> Document:
-    of_role, job = spec.roles[role], spec.job
+    job = spec.job
     restarts = job.scheduling.restarts if job.scheduling else None
     own = is_folder(job.job_dir)
     mounted = passed_job_dir(spec, _JOB_DIR if own else job.job_dir or results_folder(spec))
     mounts: list[str | Document] = [f"{_relative(str(job.job_dir))}:{_JOB_DIR}"] if own else []
     mounts += [_mount(volume, index) for index, volume in enumerate(job.volumes)]
-    command = launcher.with_secrets(spec, role, launcher.SECRETS) if job.secrets else of_role.entrypoint
+    command = launcher.with_secrets(spec, role, launcher.SECRETS) if job.secrets else launcher.entrypoint(spec, role)
     return without_none(
         {
             "image": image_of(images, role),
@@ -148,6 +158,7 @@ def _service(spec: ImageSpec, images: Images, role: Role, index: int) -> Documen
             "entrypoint": [_literal(word) for word in command],
             "command": [_literal(arg) for arg in args_with_job_dir(spec, role, mounted)],
             "environment": _environment(spec, role, index),
+            "shm_size": shared_memory(spec, role),
             "expose": [str(PORT)] if is_cluster(spec) else [],
             "volumes": mounts,
             "secrets": list(job.secrets),
@@ -164,7 +175,7 @@ def _environment(spec: ImageSpec, role: Role, index: int) -> Document:
     if not is_cluster(spec):
         return env
     hosts = {r: [service_name(r, i) for i in range(count)] for r, count in replicas(spec).items()}
-    told = rules_of(spec.framework).describe(local_flavour(spec), hosts, role, index)
+    told = rules_of(spec.framework).describe(spec, local_flavour(spec), hosts, role, index)
     return env | {key: _literal(value) for key, value in to_texts(told).items()}
 
 
@@ -223,6 +234,46 @@ def judge(document: Any, *, allow_unknown: bool, region: str | None) -> Iterator
     for name, service in services.items() if isinstance(services, dict) and "include" not in document else ():
         if isinstance(service, dict):
             yield from _service_findings(document, service, ("services", name))
+    if isinstance(services, dict):
+        yield from _rank_findings({name: item for name, item in services.items() if isinstance(item, dict)})
+
+
+def _rank_findings(services: Document) -> Iterator[Finding]:
+    """Checks ranks and addresses; in a file for one of several machines, only without the others' names and number."""
+    read = [_machines(name, service) for name, service in services.items()]
+    groups = [each for each in read if each.is_told]
+    is_whole = len(groups) > 1 and not any(
+        {"profiles", "network_mode", "extra_hosts"} & each.keys() for each in services.values()
+    )
+    nodes, names = {1, sum(each.count for each in groups)}, [host for each in read for host in each.hosts]
+    yield from rank_findings(groups, nodes if is_whole else (), names if is_whole else (), is_closed=is_whole)
+
+
+def _machines(name: str, service: Document) -> Machines:
+    """Reads what the containers of a service start, and by which names others find them."""
+    path, told = ("services", name), service.get("environment")
+    commands = [(service.get(key) or "", (*path, key)) for key in ("entrypoint", "command")]
+    texts = [(" ".join(map(str, words)) if isinstance(words, list) else str(words), where) for words, where in commands]
+    pairs: list[tuple[str, str | int]] = [
+        (f"{key}={UNKNOWN if value is None else value}", key) for key, value in _mapping(told).items()
+    ]
+    pairs += [(str(item), index) for index, item in enumerate(told)] if isinstance(told, list) else []
+    variables = {
+        text.partition("=")[0]: (text.partition("=")[2] or UNKNOWN, (*path, "environment", at)) for text, at in pairs
+    }
+    aliases = [get(network, "aliases") for network in _mapping(service.get("networks")).values()]
+    others = [alias for names in aliases if isinstance(names, list) for alias in names]
+    devices = get(service, "deploy", "resources", "reservations", "devices")
+    counts = [get(device, "count") for device in devices] if isinstance(devices, list) else []
+    count = service.get("scale", _mapping(service.get("deploy")).get("replicas", 1))
+    return Machines(
+        commands=[(text.replace("$$", "$"), where) for text, where in texts],
+        variables=variables,
+        count=count if isinstance(count, int) else 0,
+        gpus=counts[0] if len(counts) == 1 else None,
+        hosts=[str(host) for host in (name, service.get("hostname"), service.get("container_name"), *others) if host],
+        is_open="env_file" in service,
+    )
 
 
 def _mapping(value: Any) -> Document:

@@ -149,10 +149,13 @@ def _env(spec: ImageSpec, role: Role, name: str, flavour: Flavour) -> list[Docum
     rules = rules_of(spec.framework)
     if sum(map(len, hosts.values())) == 1 or (rules.SPANS_SLICES and slice_of(spec, role)):
         return []
+    told = rules.describe_by_index(spec, flavour, hosts, role)
+    if not told:
+        return []
     number = _JOB_LABEL if rules.RANKED and len(shapes) > 1 else _INDEX_ANNOTATION
     return [
-        {"name": rules.INDEX, "valueFrom": {"fieldRef": {"fieldPath": number}}},
-        *({"name": key, "value": value} for key, value in rules.describe_by_index(flavour, hosts, role).items()),
+        {"name": rules.index_variable(spec), "valueFrom": {"fieldRef": {"fieldPath": number}}},
+        *({"name": key, "value": value} for key, value in told.items()),
     ]
 
 

@@ -141,7 +141,7 @@ def _env(spec: ImageSpec, role: Role, index: int, name: str) -> list[Document]:
     if not is_cluster(spec):
         return []
     hosts = {r: [f"{name}-{r}-{i}.{name}-{r}:{PORT}" for i in range(count)] for r, count in replicas(spec).items()}
-    told = rules_of(spec.framework).describe(local_flavour(spec), hosts, role, index)
+    told = rules_of(spec.framework).describe(spec, local_flavour(spec), hosts, role, index)
     return [{"name": key, "value": literal(value)} for key, value in to_texts(told).items()]
 
 

@@ -22,7 +22,7 @@ from training_imgtool.jobs.model import (
     replicas,
     results_folder,
 )
-from training_imgtool.jobs.targets.compose import cpus, is_folder, memory
+from training_imgtool.jobs.targets.compose import cpus, is_folder, memory, shared_memory
 from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
@@ -93,7 +93,7 @@ def _env_file(variables: Document) -> str:
 def _variables(spec: ImageSpec, options: JobOptions, node: tuple[Role, int], job_dir: str | None) -> Document:
     rules = rules_of(spec.framework)
     given = job_dir if rules.takes_job_dir(spec) else None
-    return {**spec.job.env, **rules.describe(local_flavour(spec), options.hosts, *node, job_dir=given)}
+    return {**spec.job.env, **rules.describe(spec, local_flavour(spec), options.hosts, *node, job_dir=given)}
 
 
 def _docker_run(spec: ImageSpec, images: Images, options: JobOptions, name: str, node: tuple[Role, int]) -> str:
@@ -108,13 +108,14 @@ def _docker_run(spec: ImageSpec, images: Images, options: JobOptions, name: str,
     argv += ["--gpus", str(of_role.gpus.count)] if of_role.gpus else []
     argv += ["--cpus", cpus(of_role.cpus)] if of_role.cpus else []
     argv += ["--memory", memory(of_role.memory)] if of_role.memory else []
+    argv += ["--shm-size", shared] if (shared := shared_memory(spec, role)) else []
     argv += ["--stop-timeout", str(spec.job.grace_period)] if spec.job.grace_period else []
     argv += ["--volume", f"{job_dir}:/job"] if is_folder(job_dir) else []
     for mount in _mounts(spec):
         argv += ["--mount", mount]
     for key, value in to_texts(variables).items():
         argv += ["--env", f"{key}={value}"]
-    command = launcher.with_secrets(spec, role, _SECRETS_FILE) if spec.job.secrets else of_role.entrypoint
+    command = launcher.with_secrets(spec, role, _SECRETS_FILE) if spec.job.secrets else launcher.entrypoint(spec, role)
     argv += ["--entrypoint", command[0]] if command else []
     return shlex.join([*argv, image_of(images, role), *command[1:], *args_with_job_dir(spec, role, mounted)])
 

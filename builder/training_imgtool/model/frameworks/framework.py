@@ -46,6 +46,7 @@ class Framework:
         tpu_target: the target of a first spec with TPUs.
         starter_env: variables of a first spec.
         no_role: why it knows no others.
+        one_process: why a replica is always one process; empty if it may have several.
     """
 
     key: str
@@ -68,6 +69,7 @@ class Framework:
     tpu_target: str
     starter_env: Mapping[str, str] = field(default_factory=dict)
     no_role: str = ""
+    one_process: str = ""
 
     @property
     def label(self) -> str:

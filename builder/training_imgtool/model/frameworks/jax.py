@@ -17,4 +17,5 @@ JAX = Framework(
     roles=("master", "worker"),
     tpu_target="jobset",
     no_role="all of its processes compute",
+    one_process="uses all devices of a replica from one process",
 )

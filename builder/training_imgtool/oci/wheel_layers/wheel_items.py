@@ -37,10 +37,11 @@ _DEEPEST = 10  # folders that compileall enters before Python 3.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFiles:
-    """The items of a group of wheels, in the order of a layer, and the sources among them that imgtool compiles."""
+    """The items of a group of wheels, in the order of a layer, the sources among them, and each path's package."""
 
     items: tuple[Item, ...]
     sources: tuple[Item, ...]
+    owners: Mapping[str, str]
 
 
 def make_environment_items(locked: LockedVariant) -> list[Item]:
@@ -71,13 +72,13 @@ def group_files(
         VerificationError: a wheel is not the locked one, is damaged, or has paths that pip refuses.
         LocalFileError: a wheel cannot be read.
     """
-    files: dict[str, Item] = {}
+    files, owners = dict[str, Item](), dict[str, str]()
     for wheel in wheels:
         file = open_wheel(wheel_path(wheel), wheel.sha256)
         check_hash(file)
         for installed in install(file, wheel.name, environment):
             item = _make_item(installed, file)
-            merge(files, item)
+            merge(files, item, owners, wheel.name)
     folders = list_folders(files, environment.top)
     _check_paths(files, folders)
     gone = tuple(f"{environment.site}/{prefix.strip('/')}".strip("/") for prefix in exclude)
@@ -85,6 +86,7 @@ def group_files(
     return GroupFiles(
         items=tuple(sort_items([*left, *(make_folder_item(path) for path in folders if not _is_below(path, gone))])),
         sources=tuple(sort_items(item for item in left if _is_source(item.entry.path, environment))),
+        owners=owners,
     )
 
 
@@ -98,8 +100,8 @@ def _check_paths(files: Mapping[str, Item], folders: Iterable[str]) -> None:
             raise InputError(f"a wheel has the path /{path[:80]}…: {fault}", hint="use another version of the package")
 
 
-def merge(files: dict[str, Item], item: Item) -> None:
-    """Adds `item` to `files`.
+def merge(files: dict[str, Item], item: Item, owners: dict[str, str], owner: str) -> None:
+    """Adds `item` to `files`, and its package to `owners`, by path.
 
     If two wheels have the same path, the file that pip installs last stays, and pip's order changed between releases.
 
@@ -108,13 +110,14 @@ def merge(files: dict[str, Item], item: Item) -> None:
         VerificationError: one of the two entries for the path is a folder, the other is not.
     """
     path = item.entry.path
-    other = files.setdefault(path, item)
+    other, before = files.setdefault(path, item), owners.setdefault(path, owner)
     if other is item:
         return
     if (other.entry.kind is Kind.FOLDER) is not (item.entry.kind is Kind.FOLDER):
         raise _conflict_error(path)
     if other.entry != item.entry or hash_item(other) != hash_item(item):
-        raise NeedsEngineError(f"two wheels have /{path} with different content, and only pip decides which file stays")
+        message = f"{before} and {owner} have /{path} with different content, and only pip decides which file stays"
+        raise NeedsEngineError(f"{message}: leave out one of them, or use an engine")
 
 
 def _conflict_error(path: str) -> VerificationError:

@@ -138,12 +138,13 @@ class _Making:
         """Compares the files of groups whose claims overlap. The comparison needs the wheels of these groups."""
         claims = {name: record.claims for name, record in records.items() if record.claims is not None}
         doubtful = find_overlaps(claims) if len(claims) == len(records) else {*records}
-        files: dict[str, Item] = {}
+        files, owners = dict[str, Item](), dict[str, str]()
         for item in wheel_items.make_environment_items(self._locked) if ENVIRONMENT in doubtful else ():
-            wheel_items.merge(files, item)
-        for group in self._groups:
-            for item in self._install_files(group).items if group.name in doubtful else ():
-                wheel_items.merge(files, item)
+            wheel_items.merge(files, item, owners, "the virtual environment")
+        for group in (group for group in self._groups if group.name in doubtful):
+            installed = self._install_files(group)
+            for item in installed.items:
+                wheel_items.merge(files, item, owners, installed.owners.get(item.entry.path, ""))
 
     def _make_group(self, group: Group | None, inner: Executor) -> Record:
         """Makes a group's layers and stores their record in the cache."""

@@ -251,10 +251,10 @@ def check_wheels(
 
     Raises FieldError for Keras 2, which does not support JAX, and for a TensorFlow wheel that no requirement names.
     """
-    del spec, packages
+    del spec
     versions = {wheel.name: wheel.version for wheel in wheels}
     if (keras := versions.get("keras", "3")).partition(".")[0] in {"0", "1", "2"}:
         raise FieldError(f"Keras {keras} does not run on JAX", field=FIELD, hint="keras>=3 in the requirements")
     part = () if named & {*TENSORFLOW.packages} else ("tf-keras",)  # of a TensorFlow that the requirements name
-    refuse_others("JAX", (*TENSORFLOW.packages, *part), versions, named)
+    refuse_others("JAX", (*TENSORFLOW.packages, *part), wheels, named, packages)
     return with_cuda(variant, versions)

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from training_imgtool.base.errors import FieldError, UsageError
-from training_imgtool.model.lock import Variant
+from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.requirements import FIELD
 from training_imgtool.resolve.versions.closure import Package
 from training_imgtool.resolve.versions.matrix import Minor, Release, version_key
@@ -107,13 +107,32 @@ def print_newest(releases: list[dict[str, Any]], release: str | None, title: str
     return {"releases": rows}, "".join(lines)
 
 
-def refuse_others(title: str, others: Iterable[str], versions: Mapping[str, str], named: frozenset[str]) -> None:
+def refuse_others(
+    title: str, others: Iterable[str], wheels: Iterable[Wheel], named: frozenset[str], packages: Iterable[Package]
+) -> None:
     """Raises FieldError for a package among `others`, those of another framework, that no requirement names."""
+    versions, rows = {wheel.name: wheel.version for wheel in wheels}, (*packages,)
     for name in others:
         if name in versions and name not in named:
-            message = f"another requirement brings {name} {versions[name]}, which {title} does not need"
-            hint = f"name {name} in the requirements if the program imports it; if not, remove the one that needs it"
+            chain = _list_requirers(name, rows)
+            by = ", which requires ".join((*chain, f"{name} {versions[name]}")).replace(", which", "", 1)
+            message = f"{by if chain else f'another requirement brings {name}'}, and {title} does not need it"
+            other = chain[0] if chain else "the one that needs it"
+            hint = f"name {name} in the requirements if the program imports it; if not, remove {other}"
             raise FieldError(message, field=FIELD, hint=hint)
+
+
+def _list_requirers(name: str, packages: tuple[Package, ...]) -> tuple[str, ...]:
+    """Returns packages that lead to `name`: each requires the next, and the last requires `name`."""
+    chain = [name]
+    while parent := next((row.name for row in packages if row.name not in chain and _requires(row, chain[0])), None):
+        chain.insert(0, parent)
+    return tuple(chain[:-1])
+
+
+def _requires(package: Package, name: str) -> bool:
+    rows = map(Requirement, package.requires)
+    return any(canonicalize_name(row.name) == name and "extra" not in str(row.marker) for row in rows)
 
 
 def with_cuda(variant: Variant, versions: Mapping[str, str]) -> Variant:

@@ -287,7 +287,7 @@ def check_wheels(
             message = f"{_tell(wheel, packages)} is for GPUs, and {roles} computes on the CPU"
             hint = "remove the requirement that brings it; roles with GPUs get what their build needs without it"
             raise FieldError(message, field=FIELD, hint=hint)
-    refuse_others("PyTorch", (*TENSORFLOW.packages, "tf-keras", *JAX.packages, "jaxlib"), versions, named)
+    refuse_others("PyTorch", (*TENSORFLOW.packages, "tf-keras", *JAX.packages, "jaxlib"), wheels, named, packages)
     variant = with_cuda(variant, versions)
     own = (variant.cuda or "").partition(".")[0]
     for wheel in wheels if own else ():

@@ -79,11 +79,13 @@ class BuildWheels:
             public, _, local = wheel.version.partition("+")
             if _BUILD.fullmatch(local) and local != build and wheel.name in {own, *names}:
                 yield f"{wheel.name}!={wheel.version}"
-            elif not local and self._is_built(wheel.name, names) and self._offer(wheel.name, public):
+            elif not local and self._is_built(wheel, names) and self._offer(wheel.name, public):
                 yield f"{wheel.name}=={public}+{build}"
 
-    def _is_built(self, name: str, requiring: set[str]) -> bool:
-        return bool(self._variant.build) and (name in requiring or name.startswith(self._variant.package))
+    def _is_built(self, wheel: Wheel, requiring: set[str]) -> bool:
+        is_plain = wheel.file.endswith("-none-any.whl")  # has no compiled code
+        named = wheel.name in requiring or wheel.name.startswith(self._variant.package)
+        return bool(self._variant.build) and named and not is_plain
 
     def _offer(self, name: str, version: str) -> bool:
         """Returns whether a release has a wheel of the build; puts the wheel into `pages` unless uv finds it itself."""

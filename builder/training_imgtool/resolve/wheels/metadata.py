@@ -78,8 +78,8 @@ class WheelMetadata:
         return packages
 
     def list_requiring(self, wheels: Iterable[Wheel], name: str) -> tuple[Package, ...]:
-        """Returns the metadata of the wheels that require the package `name`; raises as `of_file` does."""
-        own = re.compile(rf"{re.escape(name)}(?![\w.-])", re.IGNORECASE)
+        """Returns the metadata of the wheels that require the package `name` without an extra; raises as `of_file`."""
+        own = re.compile(rf"{re.escape(name)}(?![\w.-])(?!.*\bextra\b)", re.IGNORECASE)
         return tuple(row for row in self._read_all(wheels, everything=True) if any(map(own.match, row.requires)))
 
     def _read_all(self, wheels: Iterable[Wheel], *, everything: bool) -> tuple[Package, ...]:

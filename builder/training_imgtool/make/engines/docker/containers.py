@@ -76,6 +76,7 @@ class Container:
         mounts: folders of the engine's machine, by their paths in the container.
         cpus: the most CPUs that the container may use; None for all.
         memory: the most bytes that the container may use; None for all.
+        shared: the bytes of /dev/shm; None for the engine's default.
         gpus: the IDs or the number of the container's GPUs; empty or 0 for none.
         user: the user of the program, `UID:GID`; empty for the image's own.
     """
@@ -95,6 +96,7 @@ class Container:
     memory: int | None
     gpus: tuple[str, ...] | int
     user: str
+    shared: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,6 +374,8 @@ def _host_config(client: Any, container: Container) -> Any:
         limits["nano_cpus"] = int(container.cpus * 1e9)
     if container.memory is not None:
         limits["mem_limit"] = container.memory
+    if container.shared is not None:
+        limits["shm_size"] = container.shared
     if container.gpus:
         wanted = {"count": container.gpus} if isinstance(container.gpus, int) else {"device_ids": list(container.gpus)}
         limits["device_requests"] = [{"driver": "nvidia", "capabilities": [["gpu"]], **wanted}]
