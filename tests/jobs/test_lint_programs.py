@@ -102,7 +102,8 @@ def test_slurm_itself_has_the_last_word(
         ("hello.sqsh", "expected ./hello.sqsh"),
         ("nvcr.io/nvidia/tensorflow:24.05", "expected nvcr.io#nvidia/tensorflow:24.05"),
         ("docker://r.example#t/x:v1", "is a tag"),
-        ("./x.sqsh", None),
+        ("./x.sqsh", "is a file: imgtool does not check the image"),
+        ("$IMAGE", "is a placeholder: imgtool does not check the image"),
         ("docker://r.example#t/x@sha256:" + "a" * 64, None),
     ],
 )

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from tests.jobs.faults_pods import JOB
-from training_imgtool.jobs.model import Severity
+from tests.jobs.specs import cpu, images, spec
+from training_imgtool.jobs import module_of
+from training_imgtool.jobs.model import JobOptions, Severity
 from training_imgtool.jobs.rules.lint import Message, lint
+from training_imgtool.jobs.yamlio import to_yaml
+from training_imgtool.model.spec import Role
+from training_imgtool.model.targets import Target
 
 IMAGE = "r.example.com/a@sha256:" + "a" * 64
 TPU, TOPOLOGY = "cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology"
@@ -150,7 +156,9 @@ ON_TPU = JOB.replace("busybox", IMAGE).replace("cpu: 500m", "google.com/tpu: 4")
         (SLURM, "--nodes=2", "--nodes=4", "2 machines, but the job has 4"),
         (SLURM, "srun torchrun", "torchrun", "only the first node runs this line"),
         (SLURM, "--ntasks-per-node=1", "--ntasks-per-node=8", "srun starts torchrun 8 times on each node"),
-        (SLURM, "--rdzv_backend=c10d", "--node_rank=$SLURM_NODEID", "the batch shell replaces this variable"),
+        (SLURM, "--ntasks-per-node=1", "--ntasks=16", "srun starts torchrun 8 times on each node"),
+        (SLURM, "--gres=gpu:8", "--gpus-per-task=4", "8 processes on a machine with 4 GPUs"),
+        (SLURM, "--rdzv_backend=c10d", "--node_rank=$SLURM_NODEID", "the batch shell replaces the rank"),
         (SLURM, "--nnodes=$NODES", '"${ARGS[@]}"', None),
         (COMPOSE, "--node_rank=1", "--node_rank=0", "services.w1.command: 0: another machine has this rank"),
         (COMPOSE, "--node_rank=1 --master_addr=w0", "--node_rank=1 --master_addr=w2", "w2: no machine of the job"),
@@ -213,3 +221,18 @@ def test_a_kind_without_a_schema_is_not_taken_for_another(kind: str, version: st
     (found,) = lint(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\n---\n{ON_TPU}", "f")
     assert found.severity is Severity.WARNING
     assert found.message.startswith("nothing was checked")
+
+
+@pytest.mark.parametrize("target", [Target.JOBSET, Target.TRAINJOB, Target.PODS, Target.COMPOSE, Target.SLURM])
+@pytest.mark.parametrize(
+    ("release", "processes"),
+    [({"torch": "2.13.0"}, None), ({"torch": "2.13.0"}, 2), ({"jax": "0.10.2"}, None)],
+    ids=["torch", "torchrun", "jax"],
+)
+def test_own_files_fit_their_machines(target: Target, release: dict[str, str], processes: int | None) -> None:
+    """The evaluator is no rank."""
+    master, worker = (cpu(count, None, processes=processes) for count in (1, 2))
+    roles = {Role.MASTER: master, Role.WORKER: worker, Role.EVALUATOR: cpu(1, None)}
+    made = replace(spec(roles), tensorflow=None, **release)  # type: ignore[arg-type]
+    job = module_of(target).make(made, images(made), JobOptions())
+    assert not judge(job.script or "---\n".join(map(to_yaml, job.documents)))

@@ -32,7 +32,7 @@ ML_POLICY = "torch"
 IMPORTS = "os, sys"
 _KILLS_AFTER = 30  # seconds that torchrun gives its processes after SIGTERM, without its option --shutdown-timeout
 _FIRST_WITH_TIMEOUT = (2, 13)  # the option is in this release; earlier ones ignore its variable
-_RESERVED = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "PET_")
+_RESERVED = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "PET_")
 _TORCHRUN = """\
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -132,13 +132,14 @@ def _variables(address: str, port: str, size: str, rank: str, count: str) -> dic
     if count:
         told = {"PET_NNODES": size, "PET_NPROC_PER_NODE": count, "PET_NODE_RANK": rank}
         return {**told, "PET_MASTER_ADDR": address, "PET_MASTER_PORT": port}
-    return {"MASTER_ADDR": address, "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": "0"}
+    told = {"MASTER_ADDR": address, "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": "0"}
+    return {**told, "NODE_RANK": rank}  # Lightning 2.6 reads this and not RANK, unless torchrun started it
 
 
 def describe_by_index(spec: ImageSpec, flavour: Flavour, hosts: Hosts, role: Role) -> dict[str, str]:
     """Returns the variables of all replicas of a role, except the rank, which the service sets."""
-    told = describe(spec, flavour, hosts, role, 0)
-    return {name: value for name, value in told.items() if name != index_variable(spec)}
+    told, index = describe(spec, flavour, hosts, role, 0), index_variable(spec)
+    return {name: f"$({index})" if name == "NODE_RANK" else value for name, value in told.items() if name != index}
 
 
 def index_variable(spec: ImageSpec) -> str:

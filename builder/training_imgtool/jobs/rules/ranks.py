@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from training_imgtool.jobs.model import NO_MAPPING, Finding, Path, Severity, get
 
-GPU = "nvidia.com/gpu"
+_GPU = "nvidia.com/gpu"
 RESERVED = frozenset({"PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"})
-TORCHRUN = re.compile(r"\btorchrun\b|\btorch\.distributed\.(?:run|launch)\b")
+TORCHRUN = re.compile(r"\btorchrun\b|-m\s+torch\.distributed\.(?:run|launch)\b")
 UNKNOWN = "$"  # the value of a variable that the file does not state
 _COMPUTED = re.compile(r"[$`<{%]")  # of values that the file does not state
 _OPTION = re.compile(
@@ -50,7 +50,7 @@ _OTHERS = (  # read by the program itself, which torchrun replaces
     _Names("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS"),
     _Names("KERAS_DISTRIBUTION_NUM_PROCESSES", "KERAS_DISTRIBUTION_PROCESS_ID", "KERAS_DISTRIBUTION_JOB_ADDRESSES"),
 )
-NAMES = frozenset(name for names in (_TORCH, *_OTHERS) for name in names if name)
+_TELLING = frozenset(name for names in (_TORCH, *_OTHERS) for name in (names.size, names.address))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,8 @@ class Machines:
 
     @property
     def is_told(self) -> bool:
-        """Whether the machines start torchrun or have a variable of ranks."""
-        return bool(NAMES & self.variables.keys()) or any(TORCHRUN.search(text) for text, _ in self.commands)
+        """Whether the machines start torchrun, or have a variable with the number of processes or with an address."""
+        return bool(_TELLING & self.variables.keys()) or any(TORCHRUN.search(text) for text, _ in self.commands)
 
     @property
     def has_rank(self) -> bool:
@@ -92,7 +92,7 @@ def read_container(running: Mapping[str, Any], path: Path) -> Machines:
         if item:
             value = get(item, "value") if "valueFrom" not in item else UNKNOWN
             variables[str(item.get("name"))] = (str(value), (*path, "env", index, "value"))
-    gpus, is_open = get(running, "resources", "limits", GPU), bool(running.get("envFrom"))
+    gpus, is_open = get(running, "resources", "limits", _GPU), bool(running.get("envFrom"))
     return Machines(commands=commands, variables=variables, gpus=gpus, is_open=is_open)
 
 

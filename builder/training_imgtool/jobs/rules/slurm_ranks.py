@@ -11,21 +11,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from training_imgtool.jobs.model import Finding, Severity
 from training_imgtool.jobs.rules.ranks import TORCHRUN, UNKNOWN, Machines, Place, rank_findings
 
-_NODES = re.compile(r"#SBATCH\s.*(?:--nodes[= ]|-N ?)(\d+)(?:-\1)?(?!\S)")
-_TASKS = re.compile(r"#SBATCH\s.*--(?:ntasks|tasks)-per-node[= ](\d+)")
-_GPUS = re.compile(r"#SBATCH\s.*--(?:gpus-per-node|gres)[= ](?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)(?![\w:])")
-_ASSIGNED = re.compile(r"\s*(?:export\s+)?(\w+)=(.*)")
+_NODES = re.compile(r"#SBATCH\s.*(?:--nodes[= ]|-N ?)(\d{1,9})(?:-\1)?(?!\S)")
+_TASKS = re.compile(r"#SBATCH\s.*--(?:ntasks|tasks)-per-node[= ](\d{1,9})")
+_ALL_TASKS = re.compile(r"#SBATCH\s.*(?:--ntasks[= ]|-n ?)(\d{1,9})")
+_GPUS = re.compile(
+    r"#SBATCH\s.*--(?:gpus-per-node|gpus-per-task|gres)[= ](?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d{1,9})(?![\w:])"
+)
+_ASSIGNED = re.compile(r"(\s*)(?:export\s+)?(\w+)=(.*)")
 _LITERAL = re.compile(r"""(['"]?)([^\s'"$`\\;(){}]+)\1(?:\s+#.*|;)?\s*\Z""")
 _LAUNCHER = re.compile(r"\b(?:srun|mpirun|mpiexec|ssh|pdsh|clush|parallel)\b")
 _OWN_SIZE = re.compile(r"\s(?:-[NnwG]|--(?:nodes|ntasks|nodelist|ntasks-per-node|gpus\S*|gres)(?![-\w]))")
-_QUOTED = re.compile(r"\"(?:\\\\.|[^\"\\\\])*\"|'[^']*'|\\\\.")
+_QUOTED = re.compile(r""""(?:\\.|[^"\\])*"|'[^']*'|\\.""")
 _MEETS = re.compile(r"--rdzv[-_]backend[= ](?!static)")  # the machines draw their ranks
 _EARLY = re.compile(r"--node[-_]rank[= ]['\"]?\$\{?SLURM_(?:NODEID|PROCID)")
 
 
 def script_ranks(lines: Sequence[str]) -> Iterator[tuple[int, Finding]]:
     """Checks each command of a batch script that starts torchrun; yields the findings with their lines."""
-    nodes, tasks, gpus = (_last(pattern, lines) for pattern in (_NODES, _TASKS, _GPUS))
+    nodes, tasks, all_tasks, gpus = (_last(pattern, lines) for pattern in (_NODES, _TASKS, _ALL_TASKS, _GPUS))
+    tasks = tasks or (all_tasks or 0) // (nodes or 1)
     variables = _read_assignments(lines)
     commands = list(_join(lines))
     is_launched = any(_LAUNCHER.search(text) for _, text in commands)
@@ -38,12 +42,12 @@ def script_ranks(lines: Sequence[str]) -> Iterator[tuple[int, Finding]]:
         count = (nodes or 0) if has_srun and not has_own else 0
         if nodes and nodes > 1 and not is_launched and re.search(r"--nnodes[= ](?!1\b)", text):
             yield index, _warning("only the first node runs this line: expected srun torchrun")
-        if count > 1 and tasks and tasks > 1:
+        if count > 1 and tasks > 1:
             yield index, _warning(f"srun starts torchrun {tasks} times on each node: expected --ntasks-per-node=1")
         if has_srun and not _MEETS.search(text) and _EARLY.search(_QUOTED.sub(_unquote, text)):
             yield (
                 index,
-                _warning("the batch shell replaces this variable by 0 for all nodes: write it for each node's shell"),
+                _warning("the batch shell replaces the rank's variable by 0 for all nodes: let each node's do it"),
             )
         each = Machines(commands=[(text, (index,))], variables=variables, count=count, gpus=None if has_own else gpus)
         for finding in rank_findings([each], {nodes} if nodes and not has_own else ()):
@@ -65,8 +69,9 @@ def _read_assignments(lines: Sequence[str]) -> Mapping[str, Place]:
     found: dict[str, Place] = {}
     for index, line in enumerate(lines):
         if match := _ASSIGNED.match(line):
-            literal = None if match[1] in found else _LITERAL.match(match[2])
-            found[match[1]] = (literal[2] if literal else UNKNOWN, (index,))
+            indent, name, value = match.groups()
+            literal = None if indent or name in found else _LITERAL.match(value)
+            found[name] = (literal[2] if literal else UNKNOWN, (index,))
     return found
 
 

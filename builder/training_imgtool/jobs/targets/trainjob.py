@@ -180,20 +180,13 @@ def _rank_findings(framework: str, trainer: Mapping[str, Any], name: str) -> Ite
         yield Finding(path=where, message=message, severity=Severity.WARNING)
     each = read_container({**trainer, "resources": trainer.get("resourcesPerNode")}, path)
     program = " ".join(text for text, _ in each.commands)
-    if (
-        ours is RESERVED
-        and re.match(r"\s*python[\d.]*\s(?!-c\s)", program)
-        and not TORCHRUN.search(program)
-        and nodes > 1
-    ):
+    is_bare = re.match(r"\s*python[\d.]*\s(?!-c\s)", program) and not TORCHRUN.search(program)
+    if ours is RESERVED and is_bare and nodes > 1:
         message = "without torchrun, the program gets no rank: the controller sets only PET_ variables"
         yield Finding(path=(*path, "command"), message=message, severity=Severity.WARNING)
     hosts = [f"{name}-node-0-{index}.{name}" for index in range(min(nodes, 1000))]
-    yield from rank_findings(
-        [replace(each, variables={**each.variables, **given}, count=nodes, hosts=hosts)],
-        {nodes} if nodes else (),
-        hosts,
-    )
+    each = replace(each, variables={**each.variables, **given}, count=nodes, hosts=hosts)
+    yield from rank_findings([each], {nodes} if nodes else (), hosts)
 
 
 def _filled_in(job: Mapping[str, Any], path: Path) -> Iterator[Finding]:
