@@ -109,6 +109,10 @@ def test_the_newest_release_for_the_projects_python(tmp_path: Path, monkeypatch:
         ({"t.py": "from transformers import Trainer\nTrainer().train()\n"}, "t.py:1 imports transformers.Trainer"),
         ({"pyproject.toml": PYPROJECT.replace("jax>=0.5", "torch>=2")}, "pyproject.toml:5 lists torch"),
         ({"t.py": BACKEND.format("torch")}, "t.py:2 sets KERAS_BACKEND to torch"),
+        (
+            {"train.py": "import torch\nloss.backward()\n", "old.py": f"import tensorflow\n{KERAS}"},
+            "train.py:1 imports torch",
+        ),
     ],
 )
 def test_what_tells_of_pytorch(tmp_path: Path, files: dict[str, str], place: str) -> None:
