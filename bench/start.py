@@ -342,6 +342,8 @@ class Node:
             self._wait(process)
             yield process
         finally:
+            with contextlib.suppress(FailedError):  # what an interrupted run left behind
+                self._ctr("tasks", "kill", "--signal", "SIGKILL", "start")
             end(process)
             for mount in _mounts_below(self.folder):
                 subprocess.run(["umount", "--lazy", mount], check=False)

@@ -199,6 +199,20 @@ def test_slurm_starts_one_torchrun_per_node() -> None:
         assert run_launcher(words, env, words[6:]) == told
 
 
+def test_skypilot_starts_one_torchrun_per_node() -> None:
+    spec = torch({W: RoleSpec(count=2, processes=2)})
+    (task,) = job_data(spec, images(spec), Target.SKYPILOT).documents
+    words = shlex.split(task["run"].removeprefix("exec ").replace('"$CLUSTER_LAUNCHER"', "LAUNCHER"))
+    words[2] = task["envs"]["CLUSTER_LAUNCHER"]
+    env = {**os.environ, **task["envs"], "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NODE_RANK": "1"}
+    assert run_launcher(words, env, words[6:]) == pet("1", 2, size=2, address="10.0.0.1")
+
+
+@pytest.mark.parametrize("target", [Target.TFJOB, Target.AI_PLATFORM])
+def test_services_that_know_tensorflow_alone_run_one_replica(target: Target) -> None:
+    assert "PyTorch cannot find each other" in str(check(torch(TRIO), images(torch(TRIO)), target)[0])
+
+
 FAILED = """
 class ChildFailedError(Exception):
     def get_first_failure(self):
