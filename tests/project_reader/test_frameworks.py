@@ -178,8 +178,12 @@ WHL = "https://download.pytorch.org/whl"
                 '# args: ["--epochs", "2"]',
                 "accelerator: gpu  # from README.md:1: torchrun",
                 "  # README.md:1: torchrun",
-                "  worker: {machine: n1-standard-8, gpus: {type: NVIDIA_TESLA_T4, count: 1}, count: 2}",
+                "  worker: {machine: a2-highgpu-8g, gpus: {type: NVIDIA_TESLA_A100, count: 8}, count: 2}",
             ],
+        ),
+        (
+            {"requirements.txt": f"-f {WHL}/cpu\ntorch\n", "run.sh": "torchrun --nproc-per-node=2 train.py\n"},
+            ["  master: {machine: n1-standard-4, processes: 2}"],
         ),
         (
             {"run.slurm": "srun accelerate launch --multi_gpu --num_processes 4 train.py --epochs 2\n"},

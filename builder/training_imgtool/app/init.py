@@ -171,6 +171,11 @@ def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
     lines = texts[accelerator]
     if Role.PS not in framework_of(proposal)[0].roles:
         said = f"  # {proposal.launcher.place}: {proposal.launcher.value}\n" if proposal.launcher else ""
+        each = re.search(r"nproc[-_]per[-_]node[= ](\d+)", said)
+        machines: dict[str, str] = _read_texts()["machines"]
+        if each and int(each[1]) > 1:  # on GPUs, one process for each is the default
+            lines = lines.replace(machines["1"], machines.get(each[1], machines["1"]))
+            lines = lines.replace("{machine: n1-standard-4", f"{{machine: n1-standard-4, processes: {each[1]}")
         several = re.search(r"nnodes[= ](?:\d+:)?(\d+)", said)
         if several and int(several[1]) > 1 and accelerator is not Accelerator.TPU:
             return said + lines.replace("count: 1}\n", f"count: {int(several[1]) - 1}}}\n")
