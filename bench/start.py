@@ -106,15 +106,16 @@ def main() -> int:
         folder.mkdir(exist_ok=True)
         programs, kept = options.program or list(PROGRAMS), folder / "images.json"
         if not kept.exists():
-            images = _make_images(folder, mirrors["docker.io"], programs)
+            images = _make_images(folder, mirrors["docker.io"], programs, without=options.without)
             kept.write_text(json.dumps([[*names, digest] for names, digest in images.items()]))
-        images = {(row[0], row[1]): row[2] for row in json.loads(kept.read_text()) if row[0] in programs}
+        rows = json.loads(kept.read_text())
+        images = {(row[0], row[1]): row[2] for row in rows if row[0] in programs and row[1] not in options.without}
         samples = list(_measure(folder, images, options))
     print(table(samples))
     return 0
 
 
-def _make_images(folder: Path, source: str, programs: list[str]) -> dict[tuple[str, str], str]:
+def _make_images(folder: Path, source: str, programs: list[str], *, without: list[str]) -> dict[tuple[str, str], str]:
     """Fills the registry's folder; returns the digest of the image of each program and contender."""
     imgtool, images = str(install(folder / "imgtool").command), {}
     with run_registry(folder / "registry", data=folder / "data") as registry:
@@ -130,6 +131,8 @@ def _make_images(folder: Path, source: str, programs: list[str]) -> dict[tuple[s
                 images[program, codec] = str(answer["images"][0]["reference"]).partition("@")[2]
             repository = Repository(registry.host, f"gzip/{program}")
             for contender in ("plain", "compiled"):
+                if contender in without:
+                    continue
                 print(f"making {program} {contender}", flush=True)
                 images[program, contender] = repository.merge(images[program, "gzip"], compiled=contender == "compiled")
     return images
@@ -215,8 +218,6 @@ def _measure(folder: Path, images: dict[tuple[str, str], str], options: argparse
         for number in range(options.rounds):
             for programs in daemons:
                 for (program, contender), digest in sorted(images.items(), key=lambda row: _order(row[0], number)):
-                    if contender in options.without:
-                        continue
                     path = f"{'zstd' if contender == 'zstd' else 'gzip'}/{program}"
                     node = Node(folder / "node", programs, inside, options.unpacks, f"{HOST}/{path}@{digest}")
                     sample = node.measure(program=program, contender=contender, round=number)
@@ -289,7 +290,7 @@ class Node:
             pulled = self._ctr("images", "pull", "--plain-http", self.reference)
             pull, started = time.time() - began, time.time()
             pull_cpu = pulled.cpu + process_seconds(daemon.pid) - before
-            ran = self._ctr("run", "--rm", self.reference, "start", "python", "-c", _TRAINER)
+            ran = self._ctr("run", "--rm", self.reference, self._container, "python", "-c", _TRAINER)
             lines = [line.split() for line in ran.output.splitlines() if line[:1].isdigit()]
             (up,), (imported, inner) = (list(map(float, line)) for line in (lines[0], lines[-1]))
             cpu = pulled.cpu + ran.cpu + process_seconds(daemon.pid) - before + inner
@@ -309,6 +310,10 @@ class Node:
             bytes=sum(layer["size"] for layer in layers),
             layers=len(layers),
         )
+
+    @property
+    def _container(self) -> str:
+        return f"imgtool-start-{os.getpid()}"
 
     def _layers(self) -> list[dict[str, Any]]:
         path, _, digest = self.reference.removeprefix(f"{HOST}/").partition("@")
@@ -342,6 +347,8 @@ class Node:
             self._wait(process)
             yield process
         finally:
+            with contextlib.suppress(FailedError):  # what an interrupted run left behind
+                self._ctr("tasks", "kill", "--signal", "SIGKILL", self._container)
             end(process)
             for mount in _mounts_below(self.folder):
                 subprocess.run(["umount", "--lazy", mount], check=False)

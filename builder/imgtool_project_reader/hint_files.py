@@ -35,7 +35,7 @@ _CD = re.compile(r"(?:^|&&|;)\s*\$?\s*cd\s+(?P<folder>[\w./-]+)")
 _PYTHON = re.compile(r"(?:^|[\s`$(/])python[\d.]*\s+(?P<words>[^`;&|>)\n]+)")
 _LAUNCH = re.compile(  # what starts a program once for each process, or in its environment, before the program itself
     r"(?:\b(?P<torchrun>torchrun|python[\d.]*\s+-m\s+torch\.distributed\.(?:run|launch))|\b(?:accelerate\s+launch|uv\s+run|deepspeed))"
-    r"(?P<options>(?:\s+--?[\w-]+(?:[= ](?!-)[^\s;&|]+)?)*?)\s+(?=-m\s|[\w./${}-]+\.py\b)"
+    r"(?P<options>(?:\s+-[\w-]+(?:[= ](?!-)[^\s;&|]+)?)*?)\s+(?=-m\s|[\w./${}-]+\.py\b)"
 )
 _INSTALL = re.compile(r"(?:pip[\d.]*|uv pip)\s+install\s+(?P<words>(?:[^`;&|>)\n]|>=|>(?=\d))+)")
 _COMMAND = re.compile(
@@ -269,7 +269,7 @@ def drop_launcher(text: str) -> tuple[str, str]:
 
     Source: https://docs.pytorch.org/docs/stable/elastic/run.html
     """
-    match = _LAUNCH.search(text)
+    match = _LAUNCH.search(text, 0, _LONGEST_LINE)
     if match is None:
         return text, ""
     rest = re.sub(r"^(-m\s+\S+|\S+)\s+--(?=\s)", r"\1", text[match.end() :])  # torchrun itself takes this `--`

@@ -109,6 +109,10 @@ def test_the_newest_release_for_the_projects_python(tmp_path: Path, monkeypatch:
         ({"t.py": "from transformers import Trainer\nTrainer().train()\n"}, "t.py:1 imports transformers.Trainer"),
         ({"pyproject.toml": PYPROJECT.replace("jax>=0.5", "torch>=2")}, "pyproject.toml:5 lists torch"),
         ({"t.py": BACKEND.format("torch")}, "t.py:2 sets KERAS_BACKEND to torch"),
+        (
+            {"train.py": "import torch\nloss.backward()\n", "old.py": f"import tensorflow\n{KERAS}"},
+            "train.py:1 imports torch",
+        ),
     ],
 )
 def test_what_tells_of_pytorch(tmp_path: Path, files: dict[str, str], place: str) -> None:
@@ -174,8 +178,12 @@ WHL = "https://download.pytorch.org/whl"
                 '# args: ["--epochs", "2"]',
                 "accelerator: gpu  # from README.md:1: torchrun",
                 "  # README.md:1: torchrun",
-                "  worker: {machine: n1-standard-8, gpus: {type: NVIDIA_TESLA_T4, count: 1}, count: 2}",
+                "  worker: {machine: a2-highgpu-8g, gpus: {type: NVIDIA_TESLA_A100, count: 8}, count: 2}",
             ],
+        ),
+        (
+            {"requirements.txt": f"-f {WHL}/cpu\ntorch\n", "run.sh": "torchrun --nproc-per-node=2 train.py\n"},
+            ["  master: {machine: n1-standard-4, processes: 2}"],
         ),
         (
             {"run.slurm": "srun accelerate launch --multi_gpu --num_processes 4 train.py --epochs 2\n"},

@@ -229,6 +229,8 @@ def test_limits_of_poetry(text: str, expected: str) -> None:
         (READ_CONDA, f"dependencies: ['a{' ' * 200_000}b']"),
         (read_setup_cfg, "[options]\nx" + " " * 200_000 + "y\n"),
         (read_pipfile, "a." * 100_000 + "x = 1\n"),
+        (read_docker, "FROM a\nCMD " + "torchrun --a " * 20_000 + "\n"),
+        (read_shell, "torchrun " + "--aa " * 380 + "x\n"),
     ],
 )
 def test_long_lines_take_no_time(read: Reader, text: str) -> None:

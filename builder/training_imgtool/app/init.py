@@ -31,18 +31,18 @@ from training_imgtool.base.context.own_files import SCHEMA
 from training_imgtool.base.errors import InputError, LocalFileError
 from training_imgtool.base.resources import data_file
 from training_imgtool.base.settings import Settings
-from training_imgtool.model.frameworks import FRAMEWORKS, TENSORFLOW, Framework
+from training_imgtool.model.frameworks import FRAMEWORKS, Framework
 from training_imgtool.model.frameworks.tensorflow import KERAS_2
 from training_imgtool.model.json_schema import json_schema
 from training_imgtool.model.load import own_spec
 from training_imgtool.model.spec import Accelerator, Role
 from training_imgtool.model.targets import Target
 from training_imgtool.model.value_rules import check_text, quote
+from training_imgtool.resolve.frameworks import rules_of
 from training_imgtool.resolve.versions.matrix import load_matrix, version_key
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _RELEASE = re.compile(r"(\d+)\.(\d+)\.\d+(?:\.\d+|\.post\d+)?")
-_OLDEST = (2, 4)  # the first release in which tf.distribute.MultiWorkerMirroredStrategy is not experimental
 
 
 @cache
@@ -81,7 +81,7 @@ def _make_files(
 ) -> Written:
     """Makes the texts of the files for `folder`, but writes no file. See `write_starter` for arguments and errors."""
     key, release = asked
-    given = FRAMEWORKS[key or TENSORFLOW.key] if release is not None else None
+    given = FRAMEWORKS[key or next(iter(FRAMEWORKS))] if release is not None else None
     if given and not _RELEASE.fullmatch(release or ""):
         raise InputError(
             f"expected a full {given.title} release, such as {given.example}, found {quote(release or '')}"
@@ -89,8 +89,8 @@ def _make_files(
     if name is not None:
         _check_name(name)
     matrix = load_matrix()
-    if given is TENSORFLOW:
-        matrix.release(release or "")
+    if given and release and not rules_of(given).needs_index(matrix, release):
+        matrix.release(release, given)
     knowledge = make_knowledge(matrix, settings)
     ask = partial(propose, folder, knowledge, release=release, accelerator=accelerator, concessions=concessions)
     proposal = ask(framework=given.key if given else None)
@@ -171,6 +171,11 @@ def _write_roles(proposal: Proposal, accelerator: Accelerator) -> str:
     lines = texts[accelerator]
     if Role.PS not in framework_of(proposal)[0].roles:
         said = f"  # {proposal.launcher.place}: {proposal.launcher.value}\n" if proposal.launcher else ""
+        each = re.search(r"nproc[-_]per[-_]node[= ](\d+)", said)
+        machines: dict[str, str] = _read_texts()["machines"]
+        if each and int(each[1]) > 1:  # on GPUs, one process for each is the default
+            lines = lines.replace(machines["1"], machines.get(each[1], machines["1"]))
+            lines = lines.replace("{machine: n1-standard-4", f"{{machine: n1-standard-4, processes: {each[1]}")
         several = re.search(r"nnodes[= ](?:\d+:)?(\d+)", said)
         if several and int(several[1]) > 1 and accelerator is not Accelerator.TPU:
             return said + lines.replace("count: 1}\n", f"count: {int(several[1]) - 1}}}\n")
@@ -251,9 +256,9 @@ def _check_name(name: str) -> None:
 
 
 def _check_own_trainer(framework: Framework, of_choice: str) -> None:
-    release = _RELEASE.fullmatch(of_choice)
-    if framework is TENSORFLOW and release and (int(release[1]), int(release[2])) < _OLDEST:
-        raise InputError(f"the trainer that init writes needs TensorFlow 2.4 or newer, found {of_choice}")
+    oldest = framework.oldest_starter
+    if oldest and version_key(of_choice) < version_key(oldest):
+        raise InputError(f"the trainer that init writes needs {framework.title} {oldest} or newer, found {of_choice}")
 
 
 def write_starter(

@@ -60,7 +60,7 @@ def _advice(inputs: Inputs, image: RoleImage) -> str | None:
     matrix, variant = load_matrix(), image.locked.variant
     if rules_of(variant.framework).needs_index(matrix, variant.release):
         return None
-    minor, release = matrix.release(variant.release)
+    minor, release = matrix.release(variant.release, variant.framework)
     if spec.cuda_from != "base" or not variant.cuda or own or not has_cuda_wheels(minor, release):
         return None
     for_engine = any(stage.engine for stage in image.stages)

@@ -13,7 +13,7 @@ from training_imgtool.base.errors import UsageError, VerificationError
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.machine import open_machine
 from training_imgtool.cli.output import emit, emit_error, emit_note
-from training_imgtool.model.frameworks import JAX, TENSORFLOW, TORCH
+from training_imgtool.model.frameworks import FRAMEWORKS
 from training_imgtool.model.spec import Accelerator
 
 if TYPE_CHECKING:
@@ -55,10 +55,12 @@ def init(
     from training_imgtool.app.init import write_starter
     from training_imgtool.app.init_try import adopt
 
-    given = {key: value for key, value in ((TENSORFLOW.key, release), (JAX.key, jax), (TORCH.key, torch)) if value}
+    given = {key: value for key, value in (("tensorflow", release), ("jax", jax), ("torch", torch)) if value}
     if len(given) > 1:
         options = " or ".join(f"--{key}" for key in given)
-        raise UsageError("an image has one of TensorFlow, JAX and PyTorch", hint=f"leave out {options}")
+        raise UsageError(
+            f"an image has one of {', '.join(row.title for row in FRAMEWORKS.values())}", hint=f"leave out {options}"
+        )
     with open_machine(progress) as machine:
         propose = partial(
             write_starter,

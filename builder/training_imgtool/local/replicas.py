@@ -346,10 +346,10 @@ def _notes(spec: ImageSpec, service: Service) -> tuple[str, ...]:
         notes.append("job.env is not set: AI Platform cannot set environment variables")
     if service is Service.VERTEX and spec.job.hyperparameters:
         notes.append("this is trial 1 without its parameters, which the service appends; give them after --")
-    if not spec.job.pass_job_dir and not (service is Service.AI_PLATFORM and spec.job.job_dir):
-        notes.append(
-            f"without job.pass_job_dir: true in the spec, trainers get no --job-dir; the job directory is at {JOB_DIR}"
-        )
+    is_told = spec.job.pass_job_dir or (service is Service.AI_PLATFORM and spec.job.job_dir)
+    untold = "" if is_told else "without job.pass_job_dir: true in the spec, trainers get no --job-dir; "
     if (spec.job.target or service is not Service.LOCAL) and keeps_nothing(spec):
-        notes.append(f"{NOWHERE}; in this run, {JOB_DIR} stays")
+        notes.append(f"{NOWHERE}; {untold}in this run, {JOB_DIR} stays")
+    elif untold:
+        notes.append(f"{untold}the job directory is at {JOB_DIR}")
     return tuple(notes)

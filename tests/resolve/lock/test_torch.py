@@ -180,6 +180,12 @@ def test_each_role_gets_its_build(torch: Torch, release: str, platform: str, cud
     assert any(name.startswith("nvidia-") for name in versions) == (cuda is not None)
 
 
+def test_the_cuda_of_pypis_wheel_needs_no_other_index(torch: Torch) -> None:
+    versions = torch.versions(SPEC.replace("2.13.0", "2.8.0") + 'accelerator: gpu\ncuda: "12.8"\n')
+    assert (versions["torch"], versions["nvidia-cuda-runtime-cu12"]) == ("2.8.0", "12.8.90")
+    assert not torch.builds.asked
+
+
 def test_one_lock_has_a_build_for_gpus_and_one_for_the_evaluator(torch: Torch) -> None:
     lock = torch.lock(MIXED, "torchvision\nnvidia-ml-py\n")
     gpu, cpu = (lock.variant_of(role) for role in (Role.WORKER, Role.EVALUATOR))

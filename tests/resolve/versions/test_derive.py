@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.resolve.versions.test_resolve import spec
+from training_imgtool.model.frameworks import TENSORFLOW
 from training_imgtool.resolve.frameworks.pythons import list_pythons
 from training_imgtool.resolve.frameworks.tensorflow.newer import add_release, needs_index
 from training_imgtool.resolve.versions.matrix import load_matrix
@@ -52,7 +53,7 @@ def test_pythons_by_file_names() -> None:
 
 def test_a_row_of_a_new_minor() -> None:
     matrix = add_release(MATRIX, "9.9.0rc0", FILES, REQUIRES)
-    minor, release = matrix.release("9.9.0rc0")
+    minor, release = matrix.release("9.9.0rc0", TENSORFLOW)
     assert release.pythons == release.pythons_arm == ("3.11", "3.12", "3.14")
     assert release.packages == {"tensorflow", "tensorflow-cpu"}
     assert minor.requires == {"h5py": "~=3.15.1", "protobuf": "<9,>=6.31.1", "setuptools": ""}
@@ -67,10 +68,10 @@ def test_a_patch_keeps_what_its_minor_lacks_and_metadata_does_not_say() -> None:
     files = {"tensorflow": ("tensorflow-2.15.99-cp311-cp311-manylinux2014_x86_64.whl",)}
     before = MATRIX.minors["2.15"]
     assert before.constraints
-    minor, _ = add_release(MATRIX, "2.15.99", files, ()).release("2.15.99")
+    minor, _ = add_release(MATRIX, "2.15.99", files, ()).release("2.15.99", TENSORFLOW)
     assert minor.constraints == before.constraints
     assert (minor.cuda, minor.bases) == (before.cuda, before.bases)
     assert set(before.releases) < set(minor.releases)
     name = before.constraints[0].partition("<")[0]
-    minor, _ = add_release(MATRIX, "2.15.99", files, (f"{name}<99",)).release("2.15.99")
+    minor, _ = add_release(MATRIX, "2.15.99", files, (f"{name}<99",)).release("2.15.99", TENSORFLOW)
     assert not [row for row in minor.constraints if row.startswith(name)]

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from training_imgtool.base.errors import FieldError, UsageError
+from training_imgtool.model.frameworks import TENSORFLOW
 from training_imgtool.resolve.frameworks.tensorflow.table import as_data, as_text
 from training_imgtool.resolve.versions.matrix import (
     Matrix,
@@ -46,7 +47,7 @@ def test_versions_that_do_not_exist_name_the_nearest(matrix: Matrix) -> None:
     newest = [*matrix.minors.values()][-1].recommended
     for version, expected in [("2.16.0", "2.16.2"), ("1.15.1", "1.15.5"), ("2.0.5", "2.0.4"), ("9.9.0", newest)]:
         with pytest.raises(FieldError, match=f"has no TensorFlow {version}") as caught:
-            matrix.release(version)
+            matrix.release(version, TENSORFLOW)
         assert caught.value.field == "tensorflow"
         assert expected in (caught.value.hint or "")
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from training_imgtool.base.errors import FieldError, FieldListError
+from training_imgtool.model.frameworks import TENSORFLOW
 from training_imgtool.model.job import JobSpec
 from training_imgtool.model.requirements import parse_requirements
 from training_imgtool.model.spec import Accelerator, Gpus, ImageSpec, Role, RoleSpec, Tpu
@@ -261,13 +262,13 @@ def test_several_errors_come_together(matrix: Matrix) -> None:
 
 
 def test_libtpu_needs_googles_page(matrix: Matrix) -> None:
-    release = matrix.release("2.17.1")[1]
+    release = matrix.release("2.17.1", TENSORFLOW)[1]
     (finding,) = check_libtpu(release, matrix, ("/opt/wheels",))
     assert finding.field == "tensorflow"
     assert "libtpu==2.17.1" in finding.message
     assert "UV_FIND_LINKS" in finding.hint
     assert check_libtpu(release, matrix, (matrix.tpu_find_links,)) == []
-    assert check_libtpu(matrix.release("2.19.1")[1], matrix, ()) == []
+    assert check_libtpu(matrix.release("2.19.1", TENSORFLOW)[1], matrix, ()) == []
 
 
 # release, accelerator, line, message or None, whether it is an error
@@ -302,7 +303,7 @@ def test_requirements(
 ) -> None:
     (variant,) = resolve(spec(release, accelerator=accelerator), matrix).variants
     named = parse_requirements((("requirements.txt", f"# first\n{line}\n"),))
-    minor, of_release = matrix.release(release)
+    minor, of_release = matrix.release(release, TENSORFLOW)
     platform, gpu = "linux/amd64", accelerator is GPU
     findings = check_requirements(named, variant, minor, of_release, platform=platform, cuda_base=gpu)
     if message is None:
@@ -322,7 +323,9 @@ def test_requirements(
 def test_what_tensorflow_needs_for_another_python_does_not_count(matrix: Matrix, python: str, fits: bool) -> None:
     (variant,) = resolve(spec("2.16.2", python=python), matrix).variants
     named = parse_requirements((("requirements.txt", "numpy<1.26\n"),))
-    findings = check_requirements(named, variant, *matrix.release("2.16.2"), platform="linux/amd64", cuda_base=False)
+    findings = check_requirements(
+        named, variant, *matrix.release("2.16.2", TENSORFLOW), platform="linux/amd64", cuda_base=False
+    )
     assert (not findings) is fits
 
 

@@ -45,6 +45,7 @@ class Framework:
         roles: the roles that it knows.
         tpu_target: the target of a first spec with TPUs.
         starter_env: variables of a first spec.
+        oldest_starter: the oldest release with which the trainer of `init` runs; empty for all.
         no_role: why it knows no others.
         one_process: why a replica is always one process; empty if it may have several.
     """
@@ -68,6 +69,7 @@ class Framework:
     roles: tuple[str, ...]
     tpu_target: str
     starter_env: Mapping[str, str] = field(default_factory=dict)
+    oldest_starter: str = ""
     no_role: str = ""
     one_process: str = ""
 

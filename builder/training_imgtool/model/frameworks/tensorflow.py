@@ -23,6 +23,7 @@ TENSORFLOW = Framework(
     roles=("master", "worker", "ps", "evaluator"),
     tpu_target="ai-platform",
     one_process="uses all devices of a replica from one process",
+    oldest_starter="2.4",  # in which tf.distribute.MultiWorkerMirroredStrategy is no longer experimental
     starter_env={"TF_CPP_MIN_LOG_LEVEL": "1"},
 )
 KERAS_2 = "TF_USE_LEGACY_KERAS"

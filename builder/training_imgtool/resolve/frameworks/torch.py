@@ -124,7 +124,7 @@ def _choose_build(spec: ImageSpec, accelerator: Accelerator, plain: Package | No
         message = f"PyPI's wheel of PyTorch {spec.release} for {spec.platform} computes on the CPU alone"
         other = _read_cuda(plain, "linux/amd64") or "12.6"
         raise FieldError(message, field=TORCH.key, hint=f'cuda: "{other}" chooses a build of PyTorch\'s own index')
-    return f"cu{spec.cuda.replace('.', '')}" if spec.cuda else ""
+    return f"cu{spec.cuda.replace('.', '')}" if spec.cuda not in {None, cuda} else ""
 
 
 def _find_files(spec: ImageSpec, build: str, usual: tuple[str, ...], index: Index) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from training_imgtool.base.errors import FieldError
-from training_imgtool.model.frameworks import TENSORFLOW, Framework
+from training_imgtool.model.frameworks import Framework
 from training_imgtool.resolve.versions.matrix_file import matrix_bytes
 
 
@@ -140,7 +140,7 @@ class Matrix:
         rows = (row for minor in self.minors.values() for row in minor.sdists.items())
         return frozenset(f"{name}=={version}" for name, version in rows)
 
-    def release(self, version: str, framework: Framework = TENSORFLOW) -> tuple[Minor, Release]:
+    def release(self, version: str, framework: Framework) -> tuple[Minor, Release]:
         """Finds a framework's release and its minor; raises FieldError with the nearest release if it is unknown."""
         if framework.key in self.learned:
             return self.learned[framework.key]

@@ -63,7 +63,7 @@ def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
     """Finds a libtpu that a variant needs and no index has, because only Google's own page offers it."""
     if variant.package != "tensorflow-tpu":
         return []
-    return check_libtpu(matrix.release(variant.release)[1], matrix, index.find_links())
+    return check_libtpu(matrix.release(variant.release, variant.framework)[1], matrix, index.find_links())
 
 
 def check_wheels(

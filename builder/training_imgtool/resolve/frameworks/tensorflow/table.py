@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from training_imgtool.base.errors import FieldError, UsageError
+from training_imgtool.model.frameworks import TENSORFLOW
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
 from training_imgtool.resolve.frameworks.tensorflow.install import package
 from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release, has_cuda_wheels, version_key
@@ -58,7 +59,7 @@ def chosen_releases(matrix: Matrix, release: str) -> list[tuple[Minor, Release]]
         minor = matrix.minors[release]
         return [(minor, of_minor) for of_minor in minor.releases.values()]
     try:
-        return [matrix.release(release)]
+        return [matrix.release(release, TENSORFLOW)]
     except FieldError as error:
         raise UsageError(error.message, hint=error.hint) from error
 
