@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from training_imgtool.base.errors import FieldError, FieldListError, UsageError
 from training_imgtool.base.reference import Digest, parse_repository
 from training_imgtool.jobs.frameworks import rules_of
-from training_imgtool.jobs.kubernetes import SHM
 from training_imgtool.jobs.model import (
     NOWHERE,
+    SHM,
     Finding,
     Format,
     Images,

@@ -10,6 +10,7 @@ from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs import launcher, placement
 from training_imgtool.jobs.frameworks import rules_of
 from training_imgtool.jobs.model import (
+    SHM,
     Document,
     Images,
     JobFile,
@@ -33,7 +34,6 @@ from training_imgtool.model.spec import ImageSpec, Role
 from training_imgtool.model.targets import Target
 
 PORT = 2222
-SHM = "/dev/shm"  # noqa: S108  a mount in the container
 _QUANTITY = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?\Z")
 _SECRET_KEY = re.compile(r"[A-Za-z0-9._-]{1,253}\Z")
 _OWN_LABELS = ("name", "instance", "managed-by", "component")

@@ -28,6 +28,7 @@ _UNITS = {"m": 1e-3, "": 1.0} | {
     for letter in letters
     for binary in ("", "i")
 }
+SHM = "/dev/shm"  # noqa: S108  a mount in the container
 NO_MAPPING: Mapping[Any, Any] = MappingProxyType({})
 
 

@@ -51,9 +51,10 @@ def flavour(spec: ImageSpec) -> Flavour:
 def check(spec: ImageSpec, target: Target, options: JobOptions) -> Iterator[FieldError]:  # noqa: ARG001  one signature
     """Finds variables that only imgtool may set, and a release that is too old for the TPUs of Vertex AI."""
     yield from reserved_errors(spec, _INDEX, TASKS)
+    if target is not Target.VERTEX or not any(spec.accelerator_of(role) is Accelerator.TPU for role in replicas(spec)):
+        return
     first = machines(allow_unknown=False).table["tpu"]["first_tensorflow"]
-    on_tpus = any(spec.accelerator_of(role) is Accelerator.TPU for role in replicas(spec))
-    if target is Target.VERTEX and on_tpus and _minor(spec.release) < _minor(first):
+    if _minor(spec.release) < _minor(first):
         message = f"{spec.release}: a TPU VM needs TensorFlow {first} or newer in the image"
         yield FieldError(message, field="tensorflow")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 
@@ -45,6 +45,7 @@ class Framework:
         roles: the roles that it knows.
         tpu_target: the target of a first spec with TPUs.
         starter_env: variables of a first spec.
+        by_variable: a package that images get if this variable of the spec is true, by the variable.
         oldest_starter: the oldest release with which the trainer of `init` runs; empty for all.
         no_role: why it knows no others.
         one_process: why a replica is always one process; empty if it may have several.
@@ -69,6 +70,7 @@ class Framework:
     roles: tuple[str, ...]
     tpu_target: str
     starter_env: Mapping[str, str] = field(default_factory=dict)
+    by_variable: Mapping[str, str] = field(default_factory=dict)
     oldest_starter: str = ""
     no_role: str = ""
     one_process: str = ""
@@ -77,3 +79,12 @@ class Framework:
     def label(self) -> str:
         """The label of images that contains the framework's release."""
         return f"dev.imgtool.{self.key}"
+
+    def choose_packages(self, env: Mapping[str, str]) -> Iterator[str]:
+        """Lists the packages that variables of the spec choose."""
+        return (package for name, package in self.by_variable.items() if is_true(env.get(name)))
+
+
+def is_true(value: str | None) -> bool:
+    """Returns whether a variable of the spec is on."""
+    return value in {"1", "true", "True"}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from training_imgtool.model.frameworks.framework import Framework, Headers
+from training_imgtool.model.frameworks.framework import Framework, Headers, is_true
+
+KERAS_2 = "TF_USE_LEGACY_KERAS"
+"""The variable that makes the package tf-keras provide tf.keras."""
 
 TENSORFLOW = Framework(
     key="tensorflow",
@@ -23,13 +26,12 @@ TENSORFLOW = Framework(
     roles=("master", "worker", "ps", "evaluator"),
     tpu_target="ai-platform",
     one_process="uses all devices of a replica from one process",
+    by_variable={KERAS_2: "tf-keras"},
     oldest_starter="2.4",  # in which tf.distribute.MultiWorkerMirroredStrategy is no longer experimental
     starter_env={"TF_CPP_MIN_LOG_LEVEL": "1"},
 )
-KERAS_2 = "TF_USE_LEGACY_KERAS"
-"""The variable that makes the package tf-keras provide tf.keras."""
 
 
 def asks_for_keras_2(env: Mapping[str, str]) -> bool:
     """Returns whether the variables make tf.keras use Keras 2 from the package tf-keras."""
-    return env.get(KERAS_2) in {"1", "true", "True"}
+    return is_true(env.get(KERAS_2))

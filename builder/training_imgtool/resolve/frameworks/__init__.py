@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -46,9 +46,6 @@ class Rules(Protocol):
 
     def list_rows(self, matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor, Release]]:
         """Returns a row for each release, oldest first; without an index, only the rows of imgtool's table."""
-
-    def lock_inputs(self, env: Mapping[str, str]) -> Iterable[str]:
-        """Lists what a role's variables add to the inputs of its lock, such as a package that they choose."""
 
     def notes_between(self, matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
         """Returns notes for users who upgrade from one release to another."""

@@ -7,7 +7,7 @@ never from the base. Sources: METADATA of jax 0.10.2 and of its plug-ins; JAX's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -121,11 +121,6 @@ def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor,
 def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
     """Returns nothing, because imgtool has no notes on JAX."""
     del matrix, before, after
-    return ()
-
-
-def lock_inputs(env: Mapping[str, str]) -> Iterable[str]:  # noqa: ARG001  one signature
-    """Returns none: no variable chooses packages."""
     return ()
 
 

@@ -9,7 +9,7 @@ builds (.ci/manywheel/build_cuda.sh).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -161,11 +161,6 @@ def _read_cuda(package: Package, platform: str) -> str:
     """Returns the CUDA (12.8) that a wheel of PyTorch requires on a platform; an empty text for a CPU build."""
     version = next(_list_versions(package, platform, "nvidia-cuda-runtime", "cuda-toolkit"), "")
     return ".".join(version.split(".")[:2])
-
-
-def lock_inputs(env: Mapping[str, str]) -> Iterable[str]:  # noqa: ARG001  one signature
-    """Returns none: no variable chooses packages."""
-    return ()
 
 
 def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:

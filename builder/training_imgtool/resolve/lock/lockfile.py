@@ -22,7 +22,6 @@ from training_imgtool.base.yamlfile.reader import read_bytes
 from training_imgtool.model.load import SpecFile
 from training_imgtool.model.lock import Lock, LockedVariant
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
-from training_imgtool.resolve.frameworks import rules_of
 from training_imgtool.resolve.lock.parse import LOCK_VERSION, parse_lock, sum_text
 
 _HEADER = "# Made by `imgtool lock` from the spec beside it. Commit it; do not edit it.\n"
@@ -131,7 +130,7 @@ def _role_inputs(spec: ImageSpec, role: Role) -> list[str | None]:
     if accelerator is Accelerator.GPU:
         path = {**spec.env, **of_role.env}.get("LD_LIBRARY_PATH")
         inputs += [of_role.gpus.type if of_role.gpus else None, path, spec.env.get("XLA_FLAGS")]
-    inputs += rules_of(spec.framework).lock_inputs({**spec.env, **of_role.env})
+    inputs += spec.framework.choose_packages({**spec.env, **of_role.env})
     if of_role.tpu:
         inputs += [of_role.tpu.type, of_role.tpu.tf_version, str(spec.job.target)]
     return inputs

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from training_imgtool.base.settings import Settings
-from training_imgtool.model.frameworks.tensorflow import asks_for_keras_2
 from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.spec import ImageSpec
 from training_imgtool.resolve.frameworks import Index
@@ -31,7 +29,6 @@ __all__ = [
     "learn",
     "libraries",
     "list_rows",
-    "lock_inputs",
     "needs_index",
     "notes_between",
     "package",
@@ -52,11 +49,6 @@ def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], s
 
     matrix = load_matrix()
     return as_data(matrix, release), as_text(matrix, release)
-
-
-def lock_inputs(env: Mapping[str, str]) -> Iterable[str]:
-    """Lists the package tf-keras if the variables choose Keras 2."""
-    return ("tf-keras",) if asks_for_keras_2(env) else ()
 
 
 def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
