@@ -55,7 +55,11 @@ def main(arguments: list[str] | None = None) -> int:
 def _start_again(error: Exception) -> int:
     """Replaces this process by a fresh one: a TensorFlow process cannot leave a broken cluster and join it anew."""
     starts = int(os.environ.get("TRAINER_STARTS", "1"))
-    print(f"a parameter server was lost ({type(error).__name__}: {str(error).splitlines()[0]})", file=sys.stderr, flush=True)
+    print(
+        f"a parameter server was lost ({type(error).__name__}: {str(error).splitlines()[0]})",
+        file=sys.stderr,
+        flush=True,
+    )
     if starts >= _MOST_STARTS:
         return 1
     print("starting again from the last checkpoint", flush=True)
