@@ -1,4 +1,4 @@
-"""A base image that needs no download: busybox, and a `python` that does nothing."""
+"""A base image that needs no download: busybox, and a `python` that names a folder of no modules as its library."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.integration.push_world import BASE_TAG, Base, wrap_layer
 
 _BUSYBOX = Path("/bin/busybox")
+_PYTHON = b'#!/bin/sh\n[ "$1" != -IBSc ] || echo /etc\n'
 _PROGRAMS = ("sh", "cat", "cp", "echo", "env", "false", "ln", "ls", "mkdir", "printf", "rm", "seq", "sleep", "true")
 
 
@@ -31,7 +32,7 @@ def _layer() -> bytes:
             entry = tarfile.TarInfo(folder)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(entry)
-        files = {"etc/os-release": b"ID=debian\nVERSION_ID=12\n", "usr/local/bin/python3.11": b"#!/bin/sh\nexit 0\n"}
+        files = {"etc/os-release": b"ID=debian\nVERSION_ID=12\n", "usr/local/bin/python3.11": _PYTHON}
         if _BUSYBOX.is_file():  # without it only an engine misses something
             files["bin/busybox"] = _BUSYBOX.read_bytes()
         for name, data in files.items():
