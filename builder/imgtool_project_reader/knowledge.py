@@ -59,6 +59,7 @@ class Knowledge:
             path in that folder, and the extras.
         read_yaml: returns a document as dictionaries, lists and texts.
         find_fault: returns the first fault in such texts for an image; None if the image can install everything.
+        report: gets the path of each Python file before the reader parses it.
     """
 
     list_releases: Callable[[str], Mapping[str, Release]]
@@ -66,3 +67,4 @@ class Knowledge:
     read_list: Callable[[Path, str, tuple[str, ...]], Texts]
     read_yaml: Callable[[str], object]
     find_fault: Callable[[Texts, Variant], Fault | None]
+    report: Callable[[str], None]

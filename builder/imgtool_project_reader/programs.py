@@ -6,6 +6,7 @@ import posixpath
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
@@ -99,6 +100,7 @@ class Code:
     """The Python files of a project, each parsed once."""
 
     project: Project
+    report: Callable[[str], None]
     _sources: dict[str, Source | None] = field(default_factory=dict)
     _located: dict[tuple[str, str], list[tuple[Imported, tuple[str, tuple[str, ...]] | None]]] = field(
         default_factory=dict
@@ -107,6 +109,7 @@ class Code:
     def source(self, path: str) -> Source | None:
         """Returns what a file contains; None if no Python can parse the file."""
         if path not in self._sources:
+            self.report(path)
             self._sources[path] = read_source(self.project.read(path), path)
         return self._sources[path]
 

@@ -162,7 +162,7 @@ def propose(
 ) -> Proposal:
     """Proposes a spec for the files in `folder`. The other arguments take precedence over the files."""
     project = read_project(folder, knowledge.read_yaml)
-    code = Code(project)
+    code = Code(project, knowledge.report)
     programs = tuple(program for program in code.rank() if program.score >= _LOWEST_SCORE)
     program = programs[0] if programs else None
     where = program.folder if program else "."

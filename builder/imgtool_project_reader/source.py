@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeGuard
 
 from imgtool_project_reader.hint_files import read_cells
@@ -95,6 +96,7 @@ class Source:
     python2_line: int = 0
 
 
+@lru_cache(4096)  # `init` makes several proposals for the same files
 def read_source(text: str, path: str) -> Source | None:
     """Reads a file; returns None if no Python can parse it."""
     if path.endswith(".ipynb"):

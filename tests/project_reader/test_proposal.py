@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -368,3 +369,10 @@ def test_a_package_starts_where_its_relative_paths_are(tmp_path: Path) -> None:
     placement = propose(tmp_path, KNOWLEDGE).placement
     assert placement is not None
     assert placement.trainer == {"source": ".", "module": "pkg.train", "workdir": "pkg"}
+
+
+def test_the_caller_learns_which_files_are_read(tmp_path: Path) -> None:
+    write(tmp_path, {"train.py": f"import helper\n{TRAIN}", "helper.py": "", "notes.txt": ""})
+    read: list[str] = []
+    propose(tmp_path, replace(KNOWLEDGE, report=read.append))
+    assert sorted(read) == ["helper.py", "train.py"]

@@ -29,6 +29,7 @@ from training_imgtool.app.init_text import (
 from training_imgtool.base.atomic_files import check_writable, write_atomic
 from training_imgtool.base.context.own_files import SCHEMA
 from training_imgtool.base.errors import InputError, LocalFileError
+from training_imgtool.base.progress import Progress, silent
 from training_imgtool.base.resources import data_file
 from training_imgtool.base.settings import Settings
 from training_imgtool.model.frameworks import FRAMEWORKS, Framework
@@ -78,6 +79,7 @@ def _make_files(
     accelerator: Accelerator | None,
     concessions: Concessions | None,
     settings: Settings | None,
+    progress: Progress,
 ) -> Written:
     """Makes the texts of the files for `folder`, but writes no file. See `write_starter` for arguments and errors."""
     key, release = asked
@@ -91,7 +93,7 @@ def _make_files(
     matrix = load_matrix()
     if given and release and not rules_of(given).needs_index(matrix, release):
         matrix.release(release, given)
-    knowledge = make_knowledge(matrix, settings)
+    knowledge = make_knowledge(matrix, settings, progress)
     ask = partial(propose, folder, knowledge, release=release, accelerator=accelerator, concessions=concessions)
     proposal = ask(framework=given.key if given else None)
     for place, package, index in proposal.list_unbound():
@@ -271,6 +273,7 @@ def write_starter(
     force: bool = False,
     concessions: Concessions | None = None,
     settings: Settings | None = None,
+    progress: Progress = silent,
 ) -> Written:
     """Writes the files of a first project, but leaves existing files unchanged.
 
@@ -283,6 +286,7 @@ def write_starter(
         force: whether to replace the spec, and the script that `init` made from a notebook.
         concessions: the packages and limits of the project to leave out or change.
         settings: the machine's settings. Its index tells the newest release of a framework without a table.
+        progress: is told which file `init` reads, where reading takes seconds.
 
     Raises:
         InputError: the name or the release is invalid.
@@ -295,6 +299,7 @@ def write_starter(
         accelerator=accelerator,
         concessions=concessions,
         settings=settings,
+        progress=progress,
     )
     spec = own_spec(folder)
     order = sorted(

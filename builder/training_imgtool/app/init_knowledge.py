@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from imgtool_project_reader.knowledge import Fault, Knowledge, Release, Texts, Variant
 from training_imgtool.base.errors import FieldError, ImgtoolError, InputError
+from training_imgtool.base.progress import Progress, Step, silent
 from training_imgtool.base.settings import Settings
 from training_imgtool.base.yamlfile.reader import parse
 from training_imgtool.base.yamlfile.tree import to_plain
@@ -26,9 +28,10 @@ from training_imgtool.resolve.wheels.store import WheelStore
 
 _PLATFORM = "linux/amd64"
 _USUAL_PYTHON = "3.11"
+_REPORT_SECONDS = 2.0
 
 
-def make_knowledge(matrix: Matrix, settings: Settings | None = None) -> Knowledge:
+def make_knowledge(matrix: Matrix, settings: Settings | None = None, progress: Progress = silent) -> Knowledge:
     """Makes the `Knowledge` for the reader of projects from the version matrix and the rules of requirements."""
 
     @cache
@@ -84,7 +87,20 @@ def make_knowledge(matrix: Matrix, settings: Settings | None = None) -> Knowledg
         read_list=_read_list,
         read_yaml=_read_yaml,
         find_fault=find_fault,
+        report=_Report(progress),
     )
+
+
+class _Report:
+    """Reports every two seconds which file imgtool reads."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._last = progress, time.monotonic()
+
+    def __call__(self, path: str) -> None:
+        if time.monotonic() - self._last > _REPORT_SECONDS:
+            self._last = time.monotonic()
+            self._progress(Step("project", f"reading {path}"))
 
 
 def _read_list(folder: Path, file: str, extras: tuple[str, ...]) -> Texts:

@@ -6,7 +6,7 @@ import typer
 
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
-from training_imgtool.cli.output import emit_result
+from training_imgtool.cli.output import emit_note, emit_result
 
 
 def doctor(
@@ -19,4 +19,6 @@ def doctor(
     code = doctor.exit_code(findings)
     text = "".join(f"{finding.as_line()}\n" for finding in findings)
     emit_result({"ok": code == 0, "checks": [finding.as_data() for finding in findings]}, text, as_json=as_json)
+    if code == 0 and any(not finding.ok and finding.name in {"engine", "builder"} for finding in findings):
+        emit_note("push needs neither engine nor builder; run, build and shell lines in the spec need one")
     raise typer.Exit(code)

@@ -70,6 +70,7 @@ def init(
             release=next(iter(given.values()), None),
             accelerator=accelerator,
             settings=machine.settings,
+            progress=machine.progress,
         )
         adopted = adopt(folder, propose, machine, force=force, lock=lock, attempt=attempt)
     written, trial = adopted.written, adopted.trial
