@@ -9,8 +9,9 @@ with new folders for the daemon, and the contenders take turns. The contenders h
 - gzip: imgtool's image;
 - zstd: imgtool's image with `compression: zstd`.
 
-The first two are made of imgtool's own layers, compressed anew with gzip -6, BuildKit's level; so they lack the files
-that imgtool trims, too. `fetch` is a run of its own that only fetches; a pull fetches and unpacks side by side.
+The first two are made of the layers of an image that imgtool makes with `trim: false`, compressed anew with gzip -6,
+BuildKit's level. `fetch` is a run of its own in the first round that only fetches; a pull fetches and unpacks side by
+side. `trained` is the time from the pull to the first epoch's loss.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -46,14 +48,17 @@ from tests.servers.registry_process import run_registry
 BASE = "library/python:3.11-slim-bookworm"
 PROGRAMS = ("mnist", "keras-jax")
 CONTENDERS = ("plain", "compiled", "gzip", "zstd")
+_SETTINGS = {"gzip": "compression=gzip", "zstd": "compression=zstd", "whole": "trim=false"}  # by repository
 HOST = "127.0.0.1:5000"  # of the registry in the namespace
 _RATE = ("rate", "1gbit", "burst", "2mb", "latency", "400ms")
-_PARTS = ("fetch", "pull", "start", "imports", "total", "pull_cpu", "cpu", "bytes", "layers")
+_PARTS = ("fetch", "pull", "start", "imports", "total", "trained", "pull_cpu", "cpu", "bytes", "layers")
 _TYPES = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 _OCI = "application/vnd.oci.image.manifest.v1+json"
 _TRAINER = (
-    "import time; print(time.time(), flush=True)\n"
-    "import trainer.task; print(time.time(), time.process_time(), flush=True)"
+    "import sys, time; print(time.time(), flush=True)\n"
+    "import trainer.task; print(time.time(), time.process_time(), flush=True)\n"
+    "sys.argv = ['trainer.task', '--epochs=1', '--job-dir=/tmp/job']\n"
+    "trainer.task.main(); print(time.time(), flush=True)"
 )
 _CONFIG = """
 version = 2
@@ -69,7 +74,10 @@ max_concurrent_unpacks = {unpacks}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One run: seconds, and what the image weighs. `total` is pull, start and imports; CPU time is of all processes."""
+    """One run: seconds, and what the image weighs. `total` is pull, start and imports; CPU time is of all processes.
+
+    `fetch` is 0 but in the first round.
+    """
 
     containerd: str
     program: str
@@ -80,6 +88,8 @@ class Sample:
     start: float
     imports: float
     total: float
+    trained: float
+    loss: float
     pull_cpu: float
     cpu: float
     bytes: int
@@ -124,17 +134,18 @@ def _make_images(folder: Path, source: str, programs: list[str], *, without: lis
         for program in programs:
             project = folder / program
             shutil.copytree(CHECKOUT / "images" / program, project, ignore=shutil.ignore_patterns(".*", "*.lock"))
-            for codec in ("gzip", "zstd"):
-                words = ["push", "--set", f"compression={codec}", "--registry", f"{registry.host}/{codec}", "--json"]
-                run([imgtool, "lock", "--set", f"compression={codec}"], environ=environ, folder=project)
+            for place, setting in _SETTINGS.items():
+                words = ["push", "--set", setting, "--registry", f"{registry.host}/{place}", "--json"]
+                run([imgtool, "lock", "--set", setting], environ=environ, folder=project)
                 answer = json.loads(run([imgtool, *words], environ=environ, folder=project).output)
-                images[program, codec] = str(answer["images"][0]["reference"]).partition("@")[2]
-            repository = Repository(registry.host, f"gzip/{program}")
+                images[program, place] = str(answer["images"][0]["reference"]).partition("@")[2]
+            whole = images.pop((program, "whole"))
+            repository = Repository(registry.host, f"whole/{program}")
             for contender in ("plain", "compiled"):
                 if contender in without:
                     continue
                 print(f"making {program} {contender}", flush=True)
-                images[program, contender] = repository.merge(images[program, "gzip"], compiled=contender == "compiled")
+                images[program, contender] = repository.merge(whole, compiled=contender == "compiled")
     return images
 
 
@@ -212,13 +223,13 @@ def _inflate(data: bytes) -> bytes:
 def _measure(folder: Path, images: dict[tuple[str, str], str], options: argparse.Namespace) -> Iterator[Sample]:
     """Runs every contender in turn, round by round, under each containerd."""
     daemons = [Path(found).parent for found in (shutil.which("containerd"),) if found]
-    daemons += [options.newer] if options.newer else []
+    daemons += [options.newer.resolve()] if options.newer else []
     samples: list[Sample] = []
     with _namespace() as inside, _registry(folder, inside):
         for number in range(options.rounds):
             for programs in daemons:
                 for (program, contender), digest in sorted(images.items(), key=lambda row: _order(row[0], number)):
-                    path = f"{'zstd' if contender == 'zstd' else 'gzip'}/{program}"
+                    path = f"{contender if contender in _SETTINGS else 'whole'}/{program}"
                     node = Node(folder / "node", programs, inside, options.unpacks, f"{HOST}/{path}@{digest}")
                     sample = node.measure(program=program, contender=contender, round=number)
                     samples.append(sample)
@@ -282,9 +293,11 @@ class Node:
     reference: str
 
     def measure(self, *, program: str, contender: str, round: int) -> Sample:  # noqa: A002
-        """Fetches the image alone, and then again from an empty store to the trainer's line."""
-        with self._daemon():
-            fetch = self._ctr("content", "fetch", "--plain-http", self.reference).wall
+        """Pulls the image into an empty store, and trains until the first loss; in round 0, also fetches it alone."""
+        fetch = 0.0
+        if not round:
+            with self._daemon():
+                fetch = self._ctr("content", "fetch", "--plain-http", self.reference).wall
         with self._daemon() as daemon:
             before, began = process_seconds(daemon.pid), time.time()
             pulled = self._ctr("images", "pull", "--plain-http", self.reference)
@@ -292,7 +305,7 @@ class Node:
             pull_cpu = pulled.cpu + process_seconds(daemon.pid) - before
             ran = self._ctr("run", "--rm", self.reference, self._container, "python", "-c", _TRAINER)
             lines = [line.split() for line in ran.output.splitlines() if line[:1].isdigit()]
-            (up,), (imported, inner) = (list(map(float, line)) for line in (lines[0], lines[-1]))
+            (up,), (imported, inner), (trained,) = (list(map(float, line)) for line in lines)
             cpu = pulled.cpu + ran.cpu + process_seconds(daemon.pid) - before + inner
         layers = self._layers()
         return Sample(
@@ -305,6 +318,8 @@ class Node:
             start=up - started,
             imports=imported - up,
             total=imported - began,
+            trained=trained - began,
+            loss=float(re.findall(r"loss\W*([\d.]+)", ran.output)[0]),
             pull_cpu=pull_cpu,
             cpu=cpu,
             bytes=sum(layer["size"] for layer in layers),
@@ -377,7 +392,9 @@ def table(samples: list[Sample]) -> str:
     totals = {(row.containerd, row.program, row.contender, row.round): row.total for row in samples}
     for key in dict.fromkeys((row.containerd, row.program, row.contender) for row in samples):
         rows = [row for row in samples if (row.containerd, row.program, row.contender) == key]
-        cells = [statistics.median(getattr(row, part) for row in rows) for part in _PARTS]
+        cells = [
+            statistics.median(getattr(row, part) for row in rows[: 1 if part == "fetch" else None]) for part in _PARTS
+        ]
         texts = [f"{cell:.2f}" for cell in cells[:-2]] + [size(cells[-2]), f"{cells[-1]:.0f}"]
         for other in ("compiled", "gzip"):
             ratios = [

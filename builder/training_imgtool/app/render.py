@@ -40,7 +40,7 @@ class RenderedRole:
 
 
 def write_build_folder(output: Path, inputs: Inputs, images: tuple[RoleImage, ...], machine: Machine) -> None:
-    """Writes the Dockerfiles of `images`, a build context with the wheels, and a `docker-bake.json` to `output`.
+    """Writes to `output` the Dockerfiles of `images`, a build context with the wheels, and a `docker-bake.json`.
 
     Raises the errors of `export` and of fetching wheels.
     """

@@ -21,7 +21,7 @@ _Verb = Annotated[
 
 
 def help_(verb: _Verb = None) -> None:
-    """Print the help of a verb with all its options."""
+    """Print the help of a command with all its options."""
     if verb is not None and verb not in verbs.VERBS:
         close = find_nearest(verb, verbs.VERBS)
         raise UsageError(f"imgtool has no verb {verb}", hint=f"did you mean {close}?" if close else "imgtool help")

@@ -2,7 +2,7 @@
 
 A replica that is one process starts the program itself, with the variables that `torch.distributed` reads. If replicas
 have several processes, each starts torchrun, which numbers its processes together with the torchruns of the others; its
-options have variables, too (PET_…). An evaluator is no rank: it starts alone, without these variables. Source: torch
+options have variables, too (PET_…). An evaluator has no rank: it starts alone, without these variables. Source: torch
 2.13.0, torch/distributed/rendezvous.py, run.py and elastic/multiprocessing.
 """
 

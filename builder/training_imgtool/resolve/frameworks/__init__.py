@@ -60,7 +60,7 @@ class Rules(Protocol):
         """Returns the name of the distribution that a role installs."""
 
     def requirements(self, request: Request, accelerator: Accelerator) -> Iterator[str]:
-        """Lists the framework, and packages that it needs although its metadata do not require them."""
+        """Lists the framework and the packages that it needs but does not name in its metadata."""
 
     def constraints(self, request: Request, accelerator: Accelerator) -> Iterator[str]:
         """Lists upper limits for packages; pip cannot install, or Python cannot import, the release without them."""

@@ -130,7 +130,7 @@ def _is_bounded(name: str, requires: Mapping[str, str]) -> bool:
 
 
 def _read_pin(and_cuda: Mapping[str, str], start: str) -> str | None:
-    """Returns the oldest MAJOR.MINOR that the extra allows for the package whose name begins with `start`."""
+    """Finds the requirement whose name begins with `start`; returns its oldest release, as MAJOR.MINOR."""
     pins = (pin for name, pin in and_cuda.items() if name.startswith(start))
     pin = next((pin for pin in pins if ">=" in pin or "==" in pin), None)
     return ".".join(lowest(pin).split(".")[:2]) if pin else None

@@ -37,7 +37,7 @@ def without_login(url: str) -> str:
 
 
 def add_login(url: str, environ: Mapping[str, str]) -> str:
-    """Adds the login in UV_INDEX_<NAME>_… variables to `url`, for a program that does not get these variables."""
+    """Inserts the login of the variables UV_INDEX_<NAME>_… into `url`, for a program that runs without them."""
     parts = urlsplit(url)
     login = _find_named(parts, environ) if parts.password is None else None
     if login is None:

@@ -121,8 +121,9 @@ class Index:
     ) -> Generator[bytes, None, None]:
         """Yields a file's bytes from `offset` on; raises VerificationError for a file of more than `limit` bytes.
 
-        After a broken connection, `read` continues with a Range request. If the server does not support that, `read`
-        calls `restarted` and starts from the beginning; without `restarted`, it raises TemporaryError.
+        After a broken connection, `read` continues with a Range request. If the server cannot send a
+        range, `read` calls the function `restarted` and starts from the beginning, or raises TemporaryError if the
+        caller gave no function.
         """
         if urlsplit(url).scheme == "file":
             yield from _limit(_read_local(_path_of(url), offset), offset, limit, url)
