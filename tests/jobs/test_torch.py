@@ -320,6 +320,8 @@ def test_a_preemption_judges_the_program_and_not_torchrun() -> None:
     )
     assert read_disposition(statuses) is Disposition.CAUGHT
     assert read_disposition(statuses, below=True) is Disposition.DEFAULT
+    statuses += row.format("python", 11, 7, "4000")  # of several processes, one may save for all
+    assert read_disposition(statuses, below=True) is Disposition.CAUGHT
 
 
 def test_lint_accepts_what_imgtool_writes() -> None:
