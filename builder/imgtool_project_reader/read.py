@@ -26,10 +26,9 @@ from imgtool_project_reader.requirement_files import (
     read_pylock,
     read_pyproject,
     read_script,
-    read_setup_cfg,
-    read_setup_py,
     read_toml_lock,
 )
+from imgtool_project_reader.setup_files import read_setup_cfg, read_setup_py
 from imgtool_project_reader.statement import Fact, Statement
 
 _MOST_FILES = 4000

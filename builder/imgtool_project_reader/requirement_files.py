@@ -5,7 +5,6 @@ The readers do not run any code. For a file that a reader cannot parse, the read
 
 from __future__ import annotations
 
-import ast
 import configparser
 import json
 import re
@@ -45,7 +44,6 @@ _BUILD = re.compile(  # a page of PyTorch's index, a local version, an image, a 
     r"|\bpytorch/pytorch:[\w.]+-cuda(?P<image>\d\d\.\d)|\bnvidia/pytorch:(?P<some>\d)"
     r"|\bpytorch-cuda\s*=+\s*(?P<conda>\d\d\.\d)|^\s*-\s*(?:pytorch::)?(?P<only>cpu)only\b"
 )
-_REQUIREMENTS_NAME = re.compile(r"(?:[\w.-]+/)*(?:requirements|reqs)[\w./-]*\.(?:txt|in)")
 
 
 def harmless(read: Reader) -> Reader:
@@ -146,7 +144,7 @@ def read_pyproject(text: str, file: str) -> Iterator[Statement]:
     """Reads a pyproject.toml: PEP 621 and 735, Poetry, setuptools' dynamic dependencies."""
     document = _parse_toml(text)
     project, tool = document.get("project", {}), document.get("tool", {})
-    line = _line_finder(text)
+    line = line_finder(text)
     if name := project.get("name"):
         yield Statement(Fact.NAME, name, file, line(name))
     if limit := project.get("requires-python"):
@@ -222,7 +220,7 @@ def _place_in_git(table: Mapping[str, Any]) -> str:
 @harmless
 def read_pipfile(text: str, file: str) -> Iterator[Statement]:
     """Reads a Pipfile."""
-    document, line = _parse_toml(text), _line_finder(text)
+    document, line = _parse_toml(text), line_finder(text)
     for key in ("python_version", "python_full_version"):
         if version := document.get("requires", {}).get(key):
             yield Statement(Fact.PYTHON, f"=={'.'.join(version.split('.')[:2])}.*", file, line(key))
@@ -245,7 +243,7 @@ def read_pipfile(text: str, file: str) -> Iterator[Statement]:
 def read_script(text: str, file: str) -> Iterator[Statement]:
     """Reads the `# /// script` block of a program (PEP 723)."""
     (block,) = _SCRIPT.findall(text)
-    document, line = _parse_toml(re.sub(r"(?m)^# ?", "", block)), _line_finder(text)
+    document, line = _parse_toml(re.sub(r"(?m)^# ?", "", block)), line_finder(text)
     if limit := document.get("requires-python"):
         yield Statement(Fact.PYTHON, limit, file, line("requires-python"))
     for item in document.get("dependencies", []):
@@ -256,7 +254,7 @@ def read_script(text: str, file: str) -> Iterator[Statement]:
 @harmless
 def read_pylock(text: str, file: str) -> Iterator[Statement]:
     """Reads a pylock.toml (PEP 751), which is both a list of packages and a lock."""
-    document, line = _parse_toml(text), _line_finder(text)
+    document, line = _parse_toml(text), line_finder(text)
     if limit := document.get("requires-python"):
         yield Statement(Fact.PYTHON, limit, file, line("requires-python"))
     for row in (row for row in document["packages"] if "version" in row):
@@ -295,115 +293,6 @@ def read_pip_lock(text: str, file: str) -> Iterator[Statement]:
             yield replace(item, fact=Fact.PINNED)
 
 
-@harmless
-def read_setup_cfg(text: str, file: str) -> Iterator[Statement]:
-    """Reads a setup.cfg."""
-    parser, line = configparser.ConfigParser(interpolation=None), _line_finder(text)
-    parser.read_string(re.sub(r"[^\S\n]{20,}", " ", text))  # configparser tries each place of a run of blanks
-    if name := parser.get("metadata", "name", fallback=""):
-        yield Statement(Fact.NAME, name, file, line(name))
-    if limit := parser.get("options", "python_requires", fallback=""):
-        yield Statement(Fact.PYTHON, limit, file, line("python_requires"))
-    groups = {"": parser.get("options", "install_requires", fallback="")}
-    if parser.has_section("options.extras_require"):
-        groups |= {f"extra {key}": value for key, value in parser.items("options.extras_require")}
-    for group, value in groups.items():
-        for item in value.splitlines():
-            if match := re.fullmatch(r"\s*file:\s*(\S+)\s*", item):
-                yield Statement(Fact.INCLUDE, match[1], file, line(item))
-            elif requirement := parse_requirement(item.partition("#")[0]):
-                yield Statement(Fact.PACKAGE, str(requirement), file, line(item.strip()), group=group)
-    for item in parser.get("options.entry_points", "console_scripts", fallback="").splitlines():
-        if "=" in item:
-            yield Statement(Fact.SCRIPT, re.sub(r"\s*=\s*", "=", item.strip(), count=1), file, line(item.strip()))
-
-
-@harmless
-def read_setup_py(text: str, file: str) -> Iterator[Statement]:
-    """Reads a setup.py without running it: evaluates lists, sums of lists, and variables with lists."""
-    tree = ast.parse(text)
-    nodes = list(ast.walk(tree))
-    assigned: dict[str, ast.expr] = {}
-    for node in nodes:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            assigned.setdefault(node.targets[0].id, node.value)
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    setups = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "setup"]
-    for word in (word for call in setups for word in call.keywords):
-        yield from _read_setup_word(word.arg or "", _literal(word.value, assigned), file, word.value.lineno)
-    for node in nodes:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _REQUIREMENTS_NAME.fullmatch(node.value):
-            yield Statement(Fact.INCLUDE, node.value, file, node.lineno)
-
-
-def _read_setup_word(word: str, value: object, file: str, line: int) -> Iterator[Statement]:
-    """Reads one argument of setup()."""
-    facts = {"name": Fact.NAME, "python_requires": Fact.PYTHON}
-    if word in facts and isinstance(value, str):
-        yield Statement(facts[word], value, file, line)
-    elif word == "install_requires":
-        yield from _packages(value, file, line, "")
-    elif word == "extras_require" and isinstance(value, dict):
-        for extra, items in value.items():
-            yield from _packages(items, file, line, f"extra {extra}")
-    elif word == "entry_points" and isinstance(value, dict):
-        for item in value.get("console_scripts", ()):
-            if isinstance(item, str) and "=" in item:
-                yield Statement(Fact.SCRIPT, re.sub(r"\s*=\s*", "=", item, count=1), file, line)
-
-
-def _packages(value: object, file: str, at: int, group: str) -> Iterator[Statement]:
-    items = value.splitlines() if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
-    for item in items:
-        if isinstance(item, str) and (requirement := parse_requirement(item.partition("#")[0])):
-            yield Statement(Fact.PACKAGE, str(requirement), file, at, group=group)
-
-
-def _literal(node: ast.expr | None, assigned: Mapping[str, ast.expr], depth: int = 0) -> Any:
-    """Evaluates literals. Leaves out other expressions in a list; returns None for other expressions elsewhere."""
-    value: Any = None
-    node = node if depth < 20 else None
-    match node:
-        case ast.Constant():
-            value = node.value
-        case ast.Name():
-            value = _literal(assigned.get(node.id), assigned, depth + 1)
-        case ast.List() | ast.Tuple() | ast.Set():
-            value = [item for inner in node.elts for item in _items(inner, assigned, depth) if item is not None]
-        case ast.Dict():
-            keys = [_literal(key, assigned, depth + 1) for key in node.keys]
-            items = [_literal(item, assigned, depth + 1) for item in node.values]
-            value = {key: item for key, item in zip(keys, items, strict=True) if isinstance(key, str)}
-        case ast.JoinedStr():
-            parts = [_literal(part, assigned, depth + 1) for part in node.values]
-            value = "".join(parts) if all(isinstance(part, str) for part in parts) else None
-        case ast.FormattedValue(value=inner):
-            value = _literal(inner, assigned, depth + 1)
-        case (
-            ast.Subscript(value=inner, slice=key)
-            | ast.Call(func=ast.Attribute(value=inner, attr="get"), args=[key, *_])
-        ):
-            table = _literal(inner, assigned, depth + 1)
-            default = (
-                _literal(node.args[1], assigned, depth + 1) if isinstance(node, ast.Call) and node.args[1:] else None
-            )
-            value = table.get(_literal(key, assigned, depth + 1), default) if isinstance(table, dict) else default
-        case ast.BinOp(op=ast.Add()):
-            value = _add(*(_literal(side, assigned, depth + 1) for side in (node.left, node.right)))
-    return value
-
-
-def _items(node: ast.expr, assigned: Mapping[str, ast.expr], depth: int) -> list[Any]:
-    value = _literal(node.value if isinstance(node, ast.Starred) else node, assigned, depth + 1)
-    return value if isinstance(value, list) else [value]  # some people write a list in a list
-
-
-def _add(left: object, right: object) -> object:
-    if isinstance(left, list) or isinstance(right, list):
-        return [*(left if isinstance(left, list) else ()), *(right if isinstance(right, list) else ())]
-    return left + right if isinstance(left, str) and isinstance(right, str) else None
-
-
 def read_conda(text: str, file: str, read_yaml: Callable[[str], object]) -> Iterator[Statement]:
     """Reads an environment.yml: translates conda's names to wheels or Debian packages, drops unknown names.
 
@@ -415,7 +304,7 @@ def read_conda(text: str, file: str, read_yaml: Callable[[str], object]) -> Iter
     except ValueError:
         return
     items = document.get("dependencies") if isinstance(document, dict) else None
-    items, line = items if isinstance(items, list) else [], _line_finder(text)
+    items, line = items if isinstance(items, list) else [], line_finder(text)
     rows = [item for item in items if isinstance(item, str)]
     wheels = [item.get("pip") or [] for item in items if isinstance(item, dict)]
     is_export = sum(row.count("=") == 2 and "==" not in row for row in rows) > 3
@@ -455,7 +344,9 @@ def read_conda_row(text: str, file: str, line: int, fact: Fact = Fact.PACKAGE) -
         yield Statement(fact, str(requirement), file, line, certainty)
 
 
-def _line_finder(text: str) -> Callable[[str], int]:
+def line_finder(text: str) -> Callable[[str], int]:
+    """Returns a function that finds the line of the first place of a part of `text`; 0 if there is none."""
+
     def find(part: str) -> int:
         at = text.find(part)
         return 0 if at < 0 else text.count("\n", 0, at) + 1 + part.startswith("\n")

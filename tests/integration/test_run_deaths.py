@@ -56,6 +56,22 @@ def test_vertex_restarts_the_whole_job_when_the_spec_says_so(cluster: MakeCluste
     assert [one["restarts"] for one in document["replicas"]] == [1, 1, 1]
 
 
+@pytest.mark.parametrize(("service", "code"), [("vertex", 0), ("local", 10)])
+def test_what_fails_because_of_a_rehearsed_death_is_not_the_cause(
+    cluster: MakeCluster, service: str, code: int
+) -> None:
+    """As the ranks of PyTorch do, the master fails at once when the worker gets SIGTERM, and the worker ends later."""
+    again = '[ "$(cat /job/starts-*pool0* | wc -l)" -ge 2 ] && exit 0\n'
+    master = STARTS + again + "until [ -e /job/lost ]; do sleep 0.1; done\nexit 1\n"
+    worker = "trap 'touch /job/lost; sleep 2; exit 1' TERM\nwhile :; do sleep 0.1; done\n"
+    times = {"restart_on_worker_restart": True}
+    made = cluster({"master": master, "worker": worker}, job={**SPEC["job"], "scheduling": times})
+    done = made.run("--as", service, "--json", "--preempt", "worker@2s", code=code)
+    document = json.loads(done.stdout)
+    assert [(death["replica"], death["preemption"] is not None) for death in document["deaths"]] == [("worker-0", True)]
+    assert [one["restarts"] for one in document["replicas"]] == ([1, 1] if service == "vertex" else [0, 0])
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("service", "exit_code"), [pytest.param("ai-platform", 2, marks=pytest.mark.long), ("vertex", 2), ("local", 137)]

@@ -117,6 +117,24 @@ def test_pods_and_machines_of_ones_own() -> None:
     assert words[words.index("--entrypoint") + 1] == INIT[0]
 
 
+@pytest.mark.parametrize("each", [1, 2])
+def test_pods_on_eci_find_rank_0_and_share_memory(each: int) -> None:
+    role = RoleSpec(machine="ecs.gn6i-c24g1.12xlarge", gpus=Gpus(type="T4", count=each))
+    spec = torch({M: role, W: replace(role, count=2)})
+    _, service, _, *pods = job_data(spec, images(spec), Target.ECI).documents
+    assert [pod["kind"] for pod in pods] == ["Pod"] * 3
+    address = f"{pods[0]['spec']['hostname']}.{service['metadata']['name']}"
+    for rank, pod in enumerate(pods):
+        (container,) = pod["spec"]["containers"]
+        env = {item["name"]: item["value"] for item in container["env"]}
+        assert env == (plain(str(rank), address=address) if each == 1 else pet(str(rank), each, address=address))
+        assert ("command" in container) is (each > 1)
+        assert container["name"] == "pytorch"
+        assert container["ports"] == [{"containerPort": 2222, "name": "pytorchjob-port"}]
+        assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+        assert {"name": "shm", "emptyDir": {"medium": "Memory"}} in pod["spec"]["volumes"]
+
+
 @pytest.mark.parametrize("target", [Target.JOBSET, Target.TRAINJOB])
 def test_a_jobset_ends_with_its_ranks(target: Target) -> None:
     for spec, index, each in (
@@ -302,6 +320,8 @@ def test_a_preemption_judges_the_program_and_not_torchrun() -> None:
     )
     assert read_disposition(statuses) is Disposition.CAUGHT
     assert read_disposition(statuses, below=True) is Disposition.DEFAULT
+    statuses += row.format("python", 11, 7, "4000")  # of several processes, one may save for all
+    assert read_disposition(statuses, below=True) is Disposition.CAUGHT
 
 
 def test_lint_accepts_what_imgtool_writes() -> None:

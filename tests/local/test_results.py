@@ -47,6 +47,7 @@ def test_what_is_new_or_changed_in_the_job_directory(tmp_path: Path) -> None:
         (("/tmp/tmpx1/model.ckpt-3.index", "/tmp/tmpx1/graph.pbtxt"), ("/tmp/tmpx1/model.ckpt-3.index",)),
         (("/app/core/model.keras", "/app/core", "/app/.best/m.h5"), ("/app/.best/m.h5", "/app/core/model.keras")),
         (("/home/me/.cache/hub/m.safetensors", "/tmp/tfhub_modules/1/saved_model.pb", "/opt/v/site-packages/x.h5"), ()),
+        (("/tmp/torchinductor_me", "/tmp/torchelastic_x1/none_y/attempt_0/0"), ()),
     ],
 )
 def test_what_is_lost_with_a_container(changed: tuple[str, ...], lost: tuple[str, ...]) -> None:

@@ -14,10 +14,9 @@ from imgtool_project_reader.requirement_files import (
     read_pip,
     read_pipfile,
     read_pyproject,
-    read_setup_cfg,
-    read_setup_py,
     read_toml_lock,
 )
+from imgtool_project_reader.setup_files import read_setup_cfg, read_setup_py
 from imgtool_project_reader.statement import Fact, caret
 
 READ_CONDA = partial(read_conda, read_yaml=yaml.safe_load)

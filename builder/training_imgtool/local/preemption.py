@@ -109,15 +109,17 @@ class Preemption:
 def read_disposition(statuses: str, *, below: bool = False) -> Disposition | None:
     """Finds out how a container's program reacts to SIGTERM, from the contents of all its /proc/PID/status files.
 
-    With `below`, the command of the container is not the program, but starts the program's processes.
+    With `below`, the command of the container is not the program, but starts the program's processes, of which the one
+    that handles SIGTERM counts.
     """
     processes = [dict[str, str](_FIELD.findall(status)) for status in re.split(r"(?m)^(?=Name:)", statuses)]
     found = {process["Pid"]: process for process in processes if len(process) == 6}
     first = found.get("1")
     if first is not None and first["Name"] == "dumb-init":  # the init forwards signals only to its child
         first = next((process for process in found.values() if process["PPid"] == "1"), None)
-    if first is not None and below:
-        first = next((process for process in found.values() if process["PPid"] == first["Pid"]), None)
+    if first is not None and below and not int(first["SigBlk"], 16) & _TERM:  # not that of a warm container
+        started = [process for process in found.values() if process["PPid"] == first["Pid"]]
+        first = max(started, key=lambda process: int(process["SigCgt"], 16) & _TERM, default=None)
     if first is None:
         return None
     if int(first["SigCgt"], 16) & _TERM:

@@ -18,7 +18,7 @@ _OTHERS = re.compile(  # never a program's result: the system's files, and files
     r"|/\.(?:cache|config|keras|local|nv)(?:/|\Z)"
 )
 _PASSING = re.compile(  # temporary files, unless they are a model: an Estimator's model is in /tmp/tmp…
-    r"\A/(?:tmp/(?:tmp|pip-|matplotlib|hypertune|pymp-)[^/]*|var/(?:tmp|lib))(?:/|\Z)|/\.[^/]+(?:/|\Z)|/core\Z"
+    r"\A/(?:tmp/(?:tmp|pip-|matplotlib|hypertune|pymp-|torchelastic_|torchinductor_)[^/]*|var/(?:tmp|lib))(?:/|\Z)|/\.[^/]+(?:/|\Z)|/core\Z"
 )
 
 

@@ -94,6 +94,7 @@ class Supervisor:
         self._over = threading.Event()
         self._deaths: list[DeathResult] = []
         self._fatal: list[tuple[float, DeathResult, _Live]] = []  # deaths that end the run, by the engine's clock
+        self._held: list[_Live] = []  # replicas that failed, perhaps because of a rehearsed death that is under way
         self._failure: Failure | None = None
         self._began = time.monotonic()
         self._before = take_snapshot(ready.job_dir)
@@ -147,7 +148,7 @@ class Supervisor:
     def _watch(self) -> None:
         """Waits until the chief has ended for good, or the run has failed."""
         chief = self._live[self._ready.cluster.chief.name]
-        while not self._fatal and not (chief.ended is not None and chief.restart_at is None):
+        while not self._fatal and (self._held or chief.ended is None or chief.restart_at is not None):
             self._do_what_is_due()
             report = self._next_report()
             live = self._about(report)
@@ -159,9 +160,13 @@ class Supervisor:
                 raise report.ended
             live.stopped(time.monotonic(), report.ended, State.EXITED)
             self._lag = min(self._lag, time.monotonic() - report.ended.finished)
+            if report.ended.exit_code != 0 and not live.strike and self._is_any_struck():
+                self._held.append(live)
+                continue
             if report.ended.exit_code != 0 or (live.strike and live.strike.kill.preempted):
                 self._judge(live, report.ended)
             live.strike = None
+            self._judge_held()
 
     def _next_report(self) -> Report | None:
         """Waits briefly for a report about the end of a replica."""
@@ -171,6 +176,18 @@ class Supervisor:
         """Returns the replica that a report is about; None if the report is about an earlier container."""
         live = self._live[report.name] if report else None
         return live if report and live and live.running and report.attempt == live.attempt else None
+
+    def _is_any_struck(self) -> bool:
+        return any(live.strike and live.running for live in self._live.values())
+
+    def _judge_held(self) -> None:
+        """Judges the replicas that failed during a rehearsed death, unless they restart because of it."""
+        if self._is_any_struck() or self._fatal:
+            return
+        held, self._held = self._held, []
+        for live in held:
+            if live.last is not None and live.restart_at is None:
+                self._judge(live, live.last)
 
     def _judge(self, live: _Live, ended: Ended) -> None:
         """Records the death of a replica, and what the service would do."""
@@ -200,7 +217,8 @@ class Supervisor:
             self._inspector.begin_look(len(self._deaths), live.replica, checkpoint)
         self._deaths.append(result)
         if verdict.action is Action.FAIL:
-            self._fatal.append((ended.finished, result, live))
+            began = ended.finished - (at - strike.at if strike else 0.0)  # other failures may come of it
+            self._fatal.append((began, result, live))
             return
         self._progress(Note(f"{live.name} exited {ended.exit_code}: {verdict.because}"))
         live.restart_at = now + verdict.delay

@@ -1,4 +1,4 @@
-"""What the replicas of a job are told, by framework. Each framework has a module with the members of `JobRules`."""
+"""What the replicas of a job are told, by framework. Each framework has a module with its `JobRules`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from training_imgtool.jobs.cluster import Flavour
+
 if TYPE_CHECKING:
     from training_imgtool.base.errors import FieldError
-    from training_imgtool.jobs.cluster import Flavour, Hosts
+    from training_imgtool.jobs.cluster import Hosts
     from training_imgtool.jobs.model import JobOptions
     from training_imgtool.model.frameworks import Framework
     from training_imgtool.model.spec import ImageSpec, Role
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class JobRules(Protocol):
-    """The members that the module of each framework has.
+    """What differs between frameworks, each of whose modules has a subclass and its instance RULES.
 
     Attributes:
         CONTAINER: the name of the container and of the Services' port in Kubernetes.
@@ -34,27 +36,30 @@ class JobRules(Protocol):
 
     CONTAINER: str
     PORT_NAME: str
-    RANKED: bool
-    READS_SLURM: bool
-    READS_VERTEX: bool
-    SPANS_SLICES: bool
-    ENDS_WITH_CHIEF: bool
-    CHIEF_NOTE: str
-    SHARES_MEMORY: bool
-    ML_POLICY: str
+    RANKED: bool = False
+    READS_SLURM: bool = False
+    READS_VERTEX: bool = False
+    SPANS_SLICES: bool = False
+    ENDS_WITH_CHIEF: bool = False
+    CHIEF_NOTE: str = ""
+    SHARES_MEMORY: bool = False
+    ML_POLICY: str = ""
     IMPORTS: str
 
-    def flavour(self, spec: ImageSpec) -> Flavour:
+    def flavour(self, spec: ImageSpec) -> Flavour:  # noqa: ARG002  one signature
         """Chooses the names of tasks for services where imgtool describes the cluster."""
+        return Flavour.LOCAL_MASTER
 
     def check(self, spec: ImageSpec, target: Target, options: JobOptions) -> Iterator[FieldError]:
         """Finds roles and variables with which the processes would not find one another on `target`."""
 
     def entrypoint(self, spec: ImageSpec, role: Role) -> tuple[str, ...]:
         """Returns the program, below the init, that a job starts instead of the image's entry point; empty for none."""
+        return spec.roles[role].entrypoint
 
-    def processes(self, spec: ImageSpec, role: Role) -> int:
+    def processes(self, spec: ImageSpec, role: Role) -> int:  # noqa: ARG002  one signature
         """Counts the processes that `entrypoint` starts below itself in a replica; 0 if it is the program itself."""
+        return 0
 
     def describe(
         self, spec: ImageSpec | None, flavour: Flavour, hosts: Hosts, role: Role, index: int, **more: Any
@@ -80,25 +85,30 @@ class JobRules(Protocol):
         They find `hosts`, the address of each machine, `rank`, this machine's number, and `launcher_input`.
         """
 
-    def takes_job_dir(self, spec: ImageSpec) -> bool:
+    def takes_job_dir(self, spec: ImageSpec) -> bool:  # noqa: ARG002  one signature
         """Tells whether the variables of `describe` have a place for the job directory."""
+        return False
 
-    def launcher_input(self, spec: ImageSpec) -> dict[str, str]:
+    def launcher_input(self, spec: ImageSpec) -> dict[str, str]:  # noqa: ARG002  one signature
         """Returns the variables that the lines of `start` read."""
+        return {}
 
-    def slurm_variables(self, spec: ImageSpec) -> dict[str, str]:
+    def slurm_variables(self, spec: ImageSpec) -> dict[str, str]:  # noqa: ARG002  one signature
         """Returns what the framework needs to know beside Slurm's own variables, such as the devices of a process."""
+        return {}
 
-    def notes(self, spec: ImageSpec) -> Iterator[str]:
+    def notes(self, spec: ImageSpec) -> Iterator[str]:  # noqa: ARG002  one signature
         """Yields notes on settings that the framework follows only in part."""
+        return iter(())
 
-    def roles_that_end(self, spec: ImageSpec) -> tuple[Role, ...]:
+    def roles_that_end(self, spec: ImageSpec) -> tuple[Role, ...]:  # noqa: ARG002  one signature
         """Returns the roles whose end is the job's, because other replicas never end by themselves; () for all."""
+        return ()
 
 
 def rules_of(framework: Framework) -> JobRules:
     """Imports the module of a framework, so that a run loads only the module that it needs."""
-    return cast("JobRules", import_module(f"{__name__}.{framework.key}"))
+    return cast("JobRules", import_module(f"{__name__}.{framework.key}").RULES)
 
 
 def local_flavour(spec: ImageSpec) -> Flavour:

@@ -12,22 +12,12 @@ from typing import Any
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs.cluster import Flavour, Hosts, addresses_of, rank_of
+from training_imgtool.jobs.frameworks import JobRules
 from training_imgtool.jobs.model import JobOptions, replicas, reserved_errors
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.model.targets import Target
 
-CONTAINER = "jax"
-PORT_NAME = "coordinator"
 _INDEX = "JAX_PROCESS_ID"
-RANKED = True
-READS_SLURM = True
-READS_VERTEX = False
-SPANS_SLICES = True  # libtpu knows its own slice, and GKE describes the others
-ENDS_WITH_CHIEF = False
-CHIEF_NOTE = ""
-SHARES_MEMORY = False
-ML_POLICY = ""
-IMPORTS = "os, sys"
 _START = """\
 told = dict(KERAS_DISTRIBUTION_JOB_ADDRESSES=",".join(hosts), JAX_COORDINATOR_ADDRESS=hosts[0])
 for name, value in (("NUM_PROCESSES", len(hosts)), ("PROCESS_ID", rank)):
@@ -39,54 +29,76 @@ _RESERVED = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", _INDEX, "KERAS_DIST
 _DEVICES = "JAX_LOCAL_DEVICE_IDS"
 
 
-def flavour(spec: ImageSpec) -> Flavour:  # noqa: ARG001  one signature
-    """Calls the master `master`."""
-    return Flavour.LOCAL_MASTER
+class JAXRules(JobRules):
+    """What JAX's replicas are told."""
 
+    CONTAINER = "jax"
+    PORT_NAME = "coordinator"
+    RANKED = True
+    READS_SLURM = True
+    SPANS_SLICES = True  # libtpu knows its own slice, and GKE describes the others
+    IMPORTS = "os, sys"
 
-def check(spec: ImageSpec, target: Target, options: JobOptions) -> Iterator[FieldError]:
-    """Finds variables that only imgtool may set, and roles whose processes JAX cannot number."""
-    if sum(replicas(spec).values()) > 1:
-        yield from reserved_errors(spec, *_RESERVED)
-    roles = list(replicas(spec))
-    if len(roles) == 1:
-        return
-    for role in roles:
-        if spec.accelerator_of(role) is Accelerator.TPU:
-            message = "JAX computes the number of processes from the slices of one role: expected only this role"
-            yield FieldError(message, field=f"roles.{role}", hint="use only workers, and count for further slices")
-    if target.row.kinds and any("kubernetes" in options.packages.get(role, ()) for role in roles):
-        message = (
-            "with the package kubernetes (jax[k8s]), JAX takes number and rank of processes from the Job of one role, "
-            "so each replica would train alone"
-        )
-        yield FieldError(message, field="roles", hint="use only workers, or leave out jax[k8s]")
+    def check(self, spec: ImageSpec, target: Target, options: JobOptions) -> Iterator[FieldError]:
+        """Finds variables that only imgtool may set, and roles whose processes JAX cannot number."""
+        if sum(replicas(spec).values()) > 1:
+            yield from reserved_errors(spec, *_RESERVED)
+        roles = list(replicas(spec))
+        if len(roles) == 1:
+            return
+        for role in roles:
+            if spec.accelerator_of(role) is Accelerator.TPU:
+                message = "JAX computes the number of processes from the slices of one role: expected only this role"
+                yield FieldError(message, field=f"roles.{role}", hint="use only workers, and count for further slices")
+        if target.row.kinds and any("kubernetes" in options.packages.get(role, ()) for role in roles):
+            message = (
+                "with the package kubernetes (jax[k8s]), JAX takes number and rank of processes from the Job of one "
+                "role, so each replica would train alone"
+            )
+            yield FieldError(message, field="roles", hint="use only workers, or leave out jax[k8s]")
 
+    def describe(
+        self,
+        spec: ImageSpec | None,  # noqa: ARG002  one signature
+        flavour: Flavour,  # noqa: ARG002  one signature
+        hosts: Hosts,
+        role: Role,
+        index: int,
+        *,
+        job_dir: str | None = None,  # noqa: ARG002
+        **_: Any,
+    ) -> dict[str, Any]:
+        """Returns the variables of one process. The first process, in the order of roles, is the coordinator."""
+        return _variables(addresses_of(hosts), str(rank_of(hosts, role, index)))
 
-def describe(
-    spec: ImageSpec | None,  # noqa: ARG001  one signature
-    flavour: Flavour,  # noqa: ARG001  one signature
-    hosts: Hosts,
-    role: Role,
-    index: int,
-    *,
-    job_dir: str | None = None,  # noqa: ARG001
-    **_: Any,
-) -> dict[str, Any]:
-    """Returns the variables of one process. The first process, in the order of roles, is the coordinator."""
-    return _variables(addresses_of(hosts), str(rank_of(hosts, role, index)))
+    def describe_by_index(
+        self,
+        spec: ImageSpec,  # noqa: ARG002  one signature
+        flavour: Flavour,  # noqa: ARG002
+        hosts: Hosts,
+        role: Role,  # noqa: ARG002
+    ) -> dict[str, str]:
+        """Returns the variables of all processes, with the rank as a variable."""
+        told = _variables(addresses_of(hosts), f"$({_INDEX})")
+        told.pop(_INDEX, None)
+        return told
 
+    def index_variable(self, spec: ImageSpec) -> str:  # noqa: ARG002  one signature
+        """Returns the variable, which only imgtool sets."""
+        return _INDEX
 
-def describe_by_index(
-    spec: ImageSpec,  # noqa: ARG001  one signature
-    flavour: Flavour,  # noqa: ARG001
-    hosts: Hosts,
-    role: Role,  # noqa: ARG001
-) -> dict[str, str]:
-    """Returns the variables of all processes, with the rank as a variable."""
-    told = _variables(addresses_of(hosts), f"$({_INDEX})")
-    told.pop(_INDEX, None)
-    return told
+    def start(self, spec: ImageSpec) -> str:  # noqa: ARG002  one signature
+        """Returns the lines, which are the same for all specs."""
+        return _START
+
+    def slurm_variables(self, spec: ImageSpec) -> dict[str, str]:
+        """Gives a process all GPUs of its node, of which JAX would take only the one with the number SLURM_LOCALID.
+
+        Source: jax/_src/clusters/slurm_cluster.py, get_local_process_id, and distributed.py, local_device_ids.
+        """
+        count = max(of_role.gpus.count if (of_role := spec.roles[role]).gpus else 0 for role in replicas(spec))
+        given = _DEVICES in spec.job.env or _DEVICES in spec.env
+        return {} if count < 2 or given else {_DEVICES: ",".join(map(str, range(count)))}
 
 
 def _variables(addresses: Sequence[str], rank: str) -> dict[str, str]:
@@ -102,51 +114,4 @@ def _variables(addresses: Sequence[str], rank: str) -> dict[str, str]:
     }
 
 
-def entrypoint(spec: ImageSpec, role: Role) -> tuple[str, ...]:
-    """Returns the role's own command."""
-    return spec.roles[role].entrypoint
-
-
-def processes(spec: ImageSpec, role: Role) -> int:  # noqa: ARG001  one signature
-    """Returns 0: one process uses all devices of a replica."""
-    return 0
-
-
-def index_variable(spec: ImageSpec) -> str:  # noqa: ARG001  one signature
-    """Returns the variable, which only imgtool sets."""
-    return _INDEX
-
-
-def start(spec: ImageSpec) -> str:  # noqa: ARG001  one signature
-    """Returns the lines, which are the same for all specs."""
-    return _START
-
-
-def notes(spec: ImageSpec) -> Iterator[str]:  # noqa: ARG001  one signature
-    """Yields none."""
-    return iter(())
-
-
-def takes_job_dir(spec: ImageSpec) -> bool:  # noqa: ARG001  one signature
-    """Says no: JAX has no variable for a directory."""
-    return False
-
-
-def launcher_input(spec: ImageSpec) -> dict[str, str]:  # noqa: ARG001  one signature
-    """Returns none: the launcher knows the hosts and the rank."""
-    return {}
-
-
-def slurm_variables(spec: ImageSpec) -> dict[str, str]:
-    """Gives a process all GPUs of its node, of which JAX would take only the one with the number SLURM_LOCALID.
-
-    Source: jax/_src/clusters/slurm_cluster.py, get_local_process_id, and distributed.py, local_device_ids.
-    """
-    count = max(of_role.gpus.count if (of_role := spec.roles[role]).gpus else 0 for role in replicas(spec))
-    given = _DEVICES in spec.job.env or _DEVICES in spec.env
-    return {} if count < 2 or given else {_DEVICES: ",".join(map(str, range(count)))}
-
-
-def roles_that_end(spec: ImageSpec) -> tuple[Role, ...]:  # noqa: ARG001  one signature
-    """Returns (): all processes compute, and end together."""
-    return ()
+RULES = JAXRules()

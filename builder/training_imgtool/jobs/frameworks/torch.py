@@ -14,22 +14,12 @@ from typing import Any
 
 from training_imgtool.base.errors import FieldError
 from training_imgtool.jobs.cluster import Flavour, Hosts, addresses_of, rank_of
+from training_imgtool.jobs.frameworks import JobRules
 from training_imgtool.jobs.launcher import PYTHON
 from training_imgtool.jobs.model import JobOptions, replicas, reserved_errors
 from training_imgtool.model.spec import INIT, ImageSpec, Role
 from training_imgtool.model.targets import Target
 
-CONTAINER = "pytorch"
-PORT_NAME = "pytorchjob-port"
-RANKED = True
-READS_SLURM = False
-READS_VERTEX = False
-SPANS_SLICES = False
-ENDS_WITH_CHIEF = False
-CHIEF_NOTE = ""
-SHARES_MEMORY = True
-ML_POLICY = "torch"
-IMPORTS = "os, sys"
 _KILLS_AFTER = 30  # seconds that torchrun gives its processes after SIGTERM, without its option --shutdown-timeout
 _FIRST_WITH_TIMEOUT = (2, 13)  # the option is in this release; earlier ones ignore its variable
 _RESERVED = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "PET_")
@@ -49,41 +39,103 @@ sys.exit(code if code >= 0 else 128 - code)
 """Starts torchrun, and ends with the exit code of the process that failed first; torchrun itself would end with 1."""
 
 
-def flavour(spec: ImageSpec) -> Flavour:  # noqa: ARG001  one signature
-    """Calls the master `master`."""
-    return Flavour.LOCAL_MASTER
+class PyTorchRules(JobRules):
+    """What PyTorch's replicas are told."""
 
+    CONTAINER = "pytorch"
+    PORT_NAME = "pytorchjob-port"
+    RANKED = True
+    SHARES_MEMORY = True
+    ML_POLICY = "torch"
+    IMPORTS = "os, sys"
 
-def check(spec: ImageSpec, target: Target, options: JobOptions) -> Iterator[FieldError]:  # noqa: ARG001  one signature
-    """Finds variables that only imgtool may set, and processes that nothing would start or that NCCL refuses."""
-    if sum(_ranks(spec).values()) > 1:
-        yield from reserved_errors(spec, *_RESERVED)
-    for role in replicas(spec):
-        count, gpus, field = spec.roles[role].processes or 1, spec.roles[role].gpus, f"roles.{role}.processes"
-        if count > 1 and spec.job.launcher == "python":
-            message = f"{count}: with job.launcher python, each replica is one process"
-            yield FieldError(message, field=field, hint="leave job.launcher out: torchrun starts the processes")
-        elif gpus and count > gpus.count:
-            yield FieldError(f"{count}: NCCL needs a GPU for each process, and gpus.count is {gpus.count}", field=field)
+    def check(self, spec: ImageSpec, target: Target, options: JobOptions) -> Iterator[FieldError]:  # noqa: ARG002  one signature
+        """Finds variables that only imgtool may set, and processes that nothing would start or that NCCL refuses."""
+        if sum(_ranks(spec).values()) > 1:
+            yield from reserved_errors(spec, *_RESERVED)
+        for role in replicas(spec):
+            count, gpus, field = spec.roles[role].processes or 1, spec.roles[role].gpus, f"roles.{role}.processes"
+            if count > 1 and spec.job.launcher == "python":
+                message = f"{count}: with job.launcher python, each replica is one process"
+                yield FieldError(message, field=field, hint="leave job.launcher out: torchrun starts the processes")
+            elif gpus and count > gpus.count:
+                yield FieldError(
+                    f"{count}: NCCL needs a GPU for each process, and gpus.count is {gpus.count}", field=field
+                )
 
+    def entrypoint(self, spec: ImageSpec, role: Role) -> tuple[str, ...]:
+        """Returns torchrun's command if torchrun starts the role's processes, else the role's own command."""
+        own = spec.roles[role].command or ()
+        if not _uses_torchrun(spec, role) or _is_torchrun(own):
+            return spec.roles[role].entrypoint
+        alone = role is Role.EVALUATOR or sum(_ranks(spec).values()) == 1
+        options = ("--standalone", f"--nproc-per-node={_processes(spec, role)}") if alone else ()
+        program = own or spec.trainer.arguments
+        other = ("--no-python",) if own else ("--no-python", PYTHON) if program[0] == "-c" else ()
+        grace = spec.job.grace_period or 0
+        wait = f'os.environ["PET_SHUTDOWN_TIMEOUT"] = "{grace}"\n' if grace > _KILLS_AFTER else ""
+        return (*INIT, PYTHON, "-c", f"import os, sys\n{wait}{_TORCHRUN}", *options, *other, *program)
 
-def entrypoint(spec: ImageSpec, role: Role) -> tuple[str, ...]:
-    """Returns torchrun's command if torchrun starts the role's processes, else the role's own command."""
-    own = spec.roles[role].command or ()
-    if not _uses_torchrun(spec, role) or _is_torchrun(own):
-        return spec.roles[role].entrypoint
-    alone = role is Role.EVALUATOR or sum(_ranks(spec).values()) == 1
-    options = ("--standalone", f"--nproc-per-node={_processes(spec, role)}") if alone else ()
-    program = own or spec.trainer.arguments
-    other = ("--no-python",) if own else ("--no-python", PYTHON) if program[0] == "-c" else ()
-    grace = spec.job.grace_period or 0
-    wait = f'os.environ["PET_SHUTDOWN_TIMEOUT"] = "{grace}"\n' if grace > _KILLS_AFTER else ""
-    return (*INIT, PYTHON, "-c", f"import os, sys\n{wait}{_TORCHRUN}", *options, *other, *program)
+    def processes(self, spec: ImageSpec, role: Role) -> int:
+        """Counts the processes that torchrun starts in a replica."""
+        return _processes(spec, role) if _uses_torchrun(spec, role) else 0
 
+    def describe(
+        self,
+        spec: ImageSpec | None,
+        flavour: Flavour,  # noqa: ARG002  one signature
+        hosts: Hosts,
+        role: Role,
+        index: int,
+        **more: Any,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Returns the variables of one replica; none for an evaluator, and for a replica that is alone."""
+        ranks: Hosts = {row: hosts[row] for row in hosts if row is not Role.EVALUATOR}
+        addresses = addresses_of(ranks)
+        if len(addresses) < 2 or role is Role.EVALUATOR:
+            return {}
+        host, _, port = addresses[0].rpartition(":")
+        count = self.processes(spec, role) if spec else 0
+        return _variables(
+            host.strip("[]"), port, str(len(addresses)), str(rank_of(ranks, role, index)), str(count or "")
+        )
 
-def processes(spec: ImageSpec, role: Role) -> int:
-    """Counts the processes that torchrun starts in a replica."""
-    return _processes(spec, role) if _uses_torchrun(spec, role) else 0
+    def describe_by_index(self, spec: ImageSpec, flavour: Flavour, hosts: Hosts, role: Role) -> dict[str, str]:
+        """Returns the variables of all replicas of a role, except the rank, which the service sets."""
+        told, index = self.describe(spec, flavour, hosts, role, 0), self.index_variable(spec)
+        return {name: f"$({index})" if name == "NODE_RANK" else value for name, value in told.items() if name != index}
+
+    def index_variable(self, spec: ImageSpec) -> str:
+        """Returns the variable with the number of a node for torchrun, or of a process."""
+        return "PET_NODE_RANK" if _uses_torchrun(spec, next(iter(_ranks(spec)))) else "RANK"
+
+    def start(self, spec: ImageSpec) -> str:
+        """Returns lines that set the variables of ranks; hosts with a higher number are evaluators."""
+        ranks = _ranks(spec)
+        size, first = sum(ranks.values()), next(iter(ranks))
+        counts = " + ".join(f"[{_processes(spec, role)}] * {count}" for role, count in ranks.items())
+        count = "counts[rank]" if self.processes(spec, first) else ""
+        told = _variables('address.strip("[]")', "port", str(size), "rank", count)
+        values = ", ".join(f"{name}={value}" for name, value in told.items())
+        settings = (
+            'address, _, port = hosts[0].rpartition(":")',
+            f"counts = {counts}" if count else "",
+            f"told = dict({values})",
+        )
+        inside = "".join(f"    {line}\n" for line in settings if line)
+        inside += "    os.environ.update((name, str(value)) for name, value in told.items())\n"
+        return (f"if rank < {size}:\n{inside}" if size > 1 else "") + "os.execvp(program[0], program)\n"
+
+    def notes(self, spec: ImageSpec) -> Iterator[str]:
+        """Notes that torchrun ends its processes before a longer grace period ends."""
+        grace, release = spec.job.grace_period or 0, tuple(map(int, spec.release.split(".")[:2]))
+        by_torchrun = any(self.processes(spec, role) for role in replicas(spec))
+        if by_torchrun and grace > _KILLS_AFTER and release < _FIRST_WITH_TIMEOUT:
+            yield f"job.grace_period: torchrun {spec.release} may kill its processes {_KILLS_AFTER} s after SIGTERM"
+
+    def roles_that_end(self, spec: ImageSpec) -> tuple[Role, ...]:
+        """Returns the ranks' roles if an evaluator, which may wait for further checkpoints, runs beside them."""
+        return tuple(_ranks(spec)) if Role.EVALUATOR in replicas(spec) else ()
 
 
 def _processes(spec: ImageSpec, role: Role) -> int:
@@ -109,24 +161,6 @@ def _ranks(spec: ImageSpec) -> dict[Role, int]:
     return {role: count for role, count in replicas(spec).items() if role is not Role.EVALUATOR}
 
 
-def describe(
-    spec: ImageSpec | None,
-    flavour: Flavour,  # noqa: ARG001  one signature
-    hosts: Hosts,
-    role: Role,
-    index: int,
-    **more: Any,  # noqa: ARG001
-) -> dict[str, Any]:
-    """Returns the variables of one replica; none for an evaluator, and for a replica that is alone."""
-    ranks: Hosts = {row: hosts[row] for row in hosts if row is not Role.EVALUATOR}
-    addresses = addresses_of(ranks)
-    if len(addresses) < 2 or role is Role.EVALUATOR:
-        return {}
-    host, _, port = addresses[0].rpartition(":")
-    count = processes(spec, role) if spec else 0
-    return _variables(host.strip("[]"), port, str(len(addresses)), str(rank_of(ranks, role, index)), str(count or ""))
-
-
 def _variables(address: str, port: str, size: str, rank: str, count: str) -> dict[str, str]:
     """Returns torchrun's variables if it starts `count` processes, else those of one process."""
     if count:
@@ -136,58 +170,4 @@ def _variables(address: str, port: str, size: str, rank: str, count: str) -> dic
     return {**told, "NODE_RANK": rank}  # Lightning 2.6 reads this and not RANK, unless torchrun started it
 
 
-def describe_by_index(spec: ImageSpec, flavour: Flavour, hosts: Hosts, role: Role) -> dict[str, str]:
-    """Returns the variables of all replicas of a role, except the rank, which the service sets."""
-    told, index = describe(spec, flavour, hosts, role, 0), index_variable(spec)
-    return {name: f"$({index})" if name == "NODE_RANK" else value for name, value in told.items() if name != index}
-
-
-def index_variable(spec: ImageSpec) -> str:
-    """Returns the variable with the number of a node for torchrun, or of a process."""
-    return "PET_NODE_RANK" if _uses_torchrun(spec, next(iter(_ranks(spec)))) else "RANK"
-
-
-def start(spec: ImageSpec) -> str:
-    """Returns lines that set the variables of ranks; hosts with a higher number are evaluators."""
-    ranks = _ranks(spec)
-    size, first = sum(ranks.values()), next(iter(ranks))
-    counts = " + ".join(f"[{_processes(spec, role)}] * {count}" for role, count in ranks.items())
-    count = "counts[rank]" if processes(spec, first) else ""
-    told = _variables('address.strip("[]")', "port", str(size), "rank", count)
-    values = ", ".join(f"{name}={value}" for name, value in told.items())
-    settings = (
-        'address, _, port = hosts[0].rpartition(":")',
-        f"counts = {counts}" if count else "",
-        f"told = dict({values})",
-    )
-    inside = "".join(f"    {line}\n" for line in settings if line)
-    inside += "    os.environ.update((name, str(value)) for name, value in told.items())\n"
-    return (f"if rank < {size}:\n{inside}" if size > 1 else "") + "os.execvp(program[0], program)\n"
-
-
-def takes_job_dir(spec: ImageSpec) -> bool:  # noqa: ARG001  one signature
-    """Says no: PyTorch has no variable for a directory."""
-    return False
-
-
-def launcher_input(spec: ImageSpec) -> dict[str, str]:  # noqa: ARG001  one signature
-    """Returns none: the launcher's lines contain the number of ranks."""
-    return {}
-
-
-def slurm_variables(spec: ImageSpec) -> dict[str, str]:  # noqa: ARG001  one signature
-    """Returns none: the launcher sets the variables."""
-    return {}
-
-
-def notes(spec: ImageSpec) -> Iterator[str]:
-    """Notes that torchrun ends its processes before a longer grace period ends."""
-    grace, release = spec.job.grace_period or 0, tuple(map(int, spec.release.split(".")[:2]))
-    by_torchrun = any(processes(spec, role) for role in replicas(spec))
-    if by_torchrun and grace > _KILLS_AFTER and release < _FIRST_WITH_TIMEOUT:
-        yield f"job.grace_period: torchrun {spec.release} may kill its processes {_KILLS_AFTER} s after SIGTERM"
-
-
-def roles_that_end(spec: ImageSpec) -> tuple[Role, ...]:
-    """Returns the ranks' roles if an evaluator, which may wait for further checkpoints, runs beside them."""
-    return tuple(_ranks(spec)) if Role.EVALUATOR in replicas(spec) else ()
+RULES = PyTorchRules()

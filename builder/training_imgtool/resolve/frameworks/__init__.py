@@ -77,7 +77,7 @@ class Rules(Protocol):
     def libraries(self, minor: Minor) -> tuple[str, ...]:
         """Lists the names of the shared libraries that the wheels load from the base."""
 
-    def cuda(self, request: Request, image: BaseImage) -> tuple[str, str]:
+    def find_cuda(self, request: Request, image: BaseImage) -> tuple[str, str]:
         """Returns the versions of CUDA and cuDNN that a GPU role has if `image` is its base."""
 
     def check_gpus(self, request: Request, roles: tuple[Role, ...], cuda: str, python: str) -> list[Finding]:

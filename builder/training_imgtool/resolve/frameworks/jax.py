@@ -21,6 +21,16 @@ from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.requirements import FIELD
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.frameworks import Index
+from training_imgtool.resolve.frameworks.by_wheels import (  # noqa: F401  functions of `Rules`
+    check_cuda_base,
+    check_lock,
+    constraints,
+    cuda_base,
+    find_cuda,
+    libraries,
+    needs_index,
+    notes_between,
+)
 from training_imgtool.resolve.frameworks.pythons import (
     MACHINES,
     find_glibc,
@@ -33,18 +43,9 @@ from training_imgtool.resolve.frameworks.pythons import (
     refuse_others,
     with_cuda,
 )
-from training_imgtool.resolve.versions.base_image import BaseImage
 from training_imgtool.resolve.versions.closure import Package, takes_python
 from training_imgtool.resolve.versions.markers import marker_environment
-from training_imgtool.resolve.versions.matrix import (
-    FittingBase,
-    Matrix,
-    Minor,
-    Release,
-    gpu_of,
-    load_matrix,
-    version_key,
-)
+from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release, load_matrix, version_key
 from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
 from training_imgtool.resolve.versions.rules import Finding, usable_pythons
 from training_imgtool.resolve.wheels.index.index import Index as FileIndex
@@ -53,12 +54,6 @@ from training_imgtool.resolve.wheels.store import WheelStore
 _OLDEST_GPU = {"12": 52, "13": 75}  # compute capability times ten
 _CPU = "cpu"  # of the extras by which releases before 0.4.30 require jaxlib
 _FIRST_FREE = Version("0.4.30")
-
-
-def needs_index(matrix: Matrix, version: str) -> bool:
-    """Returns True, because imgtool has no table of JAX's releases."""
-    del matrix, version
-    return True
 
 
 def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
@@ -118,12 +113,6 @@ def list_rows(matrix: Matrix, index: FileIndex | None) -> dict[str, tuple[Minor,
     return rows
 
 
-def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
-    """Returns nothing, because imgtool has no notes on JAX."""
-    del matrix, before, after
-    return ()
-
-
 def list_releases(index: FileIndex) -> list[dict[str, Any]]:
     """Lists the newest releases on an index, the newest first, each with the Pythons that its jaxlib supports."""
     return list_newest(list_rows(load_matrix(), index))
@@ -176,12 +165,6 @@ def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
     yield INIT_PACKAGE
 
 
-def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
-    """Lists nothing, because the metadata of each release state the limits."""
-    del request, accelerator
-    yield from ()
-
-
 def check_spec(request: Request, accelerators: list[Accelerator]) -> list[Finding]:
     """Finds a platform without wheels, and keys that only TensorFlow supports."""
     spec, findings = request.spec, []
@@ -195,48 +178,16 @@ def check_spec(request: Request, accelerators: list[Accelerator]) -> list[Findin
     return findings
 
 
-def cuda_base(request: Request, python: str) -> FittingBase | None:
-    """Returns None, because CUDA comes from wheels."""
-    del request, python
-    return None
-
-
-def check_cuda_base(request: Request, image: BaseImage, field: str) -> list[Finding]:
-    """Finds nothing, because JAX's wheels do not use the CUDA of a base."""
-    del request, image, field
-    return []
-
-
-def libraries(minor: Minor) -> tuple[str, ...]:
-    """Lists nothing, because JAX's wheels contain the libraries that they load."""
-    del minor
-    return ()
-
-
-def cuda(request: Request, image: BaseImage) -> tuple[str, str]:
-    """Returns the major versions of CUDA and cuDNN; `check_wheels` reads the full versions from the wheels."""
-    del image
-    return request.minor.cuda, request.minor.cudnn
-
-
 def check_gpus(request: Request, roles: tuple[Role, ...], cuda: str, python: str) -> list[Finding]:
     """Finds GPUs that are too old for the wheels' CUDA."""
     del python
     major, findings = cuda.partition(".")[0], []
-    for role in roles:
-        gpus = request.spec.roles[role].gpus
-        gpu = gpu_of(gpus.type, request.matrix) if gpus else None
-        if gpu is not None and gpu.compute < _OLDEST_GPU[major]:
+    for role, gpu in request.gpus_of(roles):
+        if gpu.compute < _OLDEST_GPU[major]:
             message = f"JAX's wheels for CUDA {major} have no code for {gpu.name}"
             hint = 'cuda: "12"' if gpu.compute >= _OLDEST_GPU["12"] else "a newer GPU"
             findings.append(Finding(f"roles.{role}.gpus.type", message, hint))
     return findings
-
-
-def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
-    """Finds nothing, because indexes have everything that JAX needs."""
-    del matrix, variant, index
-    return []
 
 
 def check_wheels(

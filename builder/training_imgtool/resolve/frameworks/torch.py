@@ -24,6 +24,16 @@ from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.requirements import FIELD
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role
 from training_imgtool.resolve.frameworks import Index
+from training_imgtool.resolve.frameworks.by_wheels import (  # noqa: F401  functions of `Rules`
+    check_cuda_base,
+    check_lock,
+    constraints,
+    cuda_base,
+    find_cuda,
+    libraries,
+    needs_index,
+    notes_between,
+)
 from training_imgtool.resolve.frameworks.pythons import (
     MACHINES,
     find_glibc,
@@ -35,18 +45,9 @@ from training_imgtool.resolve.frameworks.pythons import (
     refuse_others,
     with_cuda,
 )
-from training_imgtool.resolve.versions.base_image import BaseImage
 from training_imgtool.resolve.versions.closure import Package, is_same_version
 from training_imgtool.resolve.versions.markers import marker_environment
-from training_imgtool.resolve.versions.matrix import (
-    FittingBase,
-    Matrix,
-    Minor,
-    Release,
-    gpu_of,
-    load_matrix,
-    version_key,
-)
+from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release, load_matrix, version_key
 from training_imgtool.resolve.versions.request import INIT_PACKAGE, Request
 from training_imgtool.resolve.versions.rules import Finding, raise_errors, usable_pythons
 from training_imgtool.resolve.wheels.index.index import Index as FileIndex
@@ -59,12 +60,6 @@ _OLDEST_CUDA = {120: (12, 8), 100: (12, 8), 90: (11, 8)}  # by compute capabilit
 _CUDA = re.compile(r"(?!nvidia-ml-py\Z)(?:nvidia-.+|cuda-(?:bindings|pathfinder|toolkit)|triton|cupy-cuda.+)")
 _GENERATION = re.compile(r".*(?:-cu|cuda)(\d{2})(?!\d)")
 _BUILD = re.compile(r".+\+(cpu|cu\d+)")
-
-
-def needs_index(matrix: Matrix, version: str) -> bool:
-    """Returns True, because imgtool has no table of PyTorch's releases."""
-    del matrix, version
-    return True
 
 
 def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
@@ -163,12 +158,6 @@ def _read_cuda(package: Package, platform: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def notes_between(matrix: Matrix, before: str, after: str) -> tuple[str, ...]:
-    """Returns nothing, because imgtool has no notes on PyTorch."""
-    del matrix, before, after
-    return ()
-
-
 def tabulate(release: str | None, settings: Settings) -> tuple[dict[str, Any], str]:
     """Returns the newest releases on the package index, or the row of one; raises UsageError if the index lacks it."""
     rows = list_rows(load_matrix(), WheelStore(settings).index)
@@ -186,12 +175,6 @@ def requirements(request: Request, accelerator: Accelerator) -> Iterator[str]:
     version, build = request.release.version, request.release.builds.get(accelerator, "")
     yield f"torch=={version}+{build}" if build else f"torch=={version}"
     yield INIT_PACKAGE
-
-
-def constraints(request: Request, accelerator: Accelerator) -> Iterator[str]:
-    """Lists nothing, because the metadata of each release state the limits."""
-    del request, accelerator
-    yield from ()
 
 
 def check_spec(request: Request, accelerators: list[Accelerator]) -> list[Finding]:
@@ -219,52 +202,18 @@ def _check_roles(spec: ImageSpec) -> Iterator[Finding]:
         yield Finding(f"roles.{slow}", message, f"give the {slow} GPUs{other}")
 
 
-def cuda_base(request: Request, python: str) -> FittingBase | None:
-    """Returns None, because CUDA comes from wheels."""
-    del request, python
-    return None
-
-
-def check_cuda_base(request: Request, image: BaseImage, field: str) -> list[Finding]:
-    """Finds nothing, because PyTorch's wheels do not use the CUDA of a base."""
-    del request, image, field
-    return []
-
-
-def libraries(minor: Minor) -> tuple[str, ...]:
-    """Lists nothing, because PyTorch's wheels bring the libraries that they load."""
-    del minor
-    return ()
-
-
-def cuda(request: Request, image: BaseImage) -> tuple[str, str]:
-    """Returns the build's CUDA and cuDNN; `check_wheels` reads the full versions from the wheels."""
-    del image
-    return request.minor.cuda, request.minor.cudnn
-
-
 def check_gpus(request: Request, roles: tuple[Role, ...], cuda: str, python: str) -> list[Finding]:
     """Finds GPUs for which the build has no code, because they are too old or too new."""
     del python
     version, findings = version_key(cuda), []
     oldest = next((compute for first, compute in _OLDEST_GPU if version >= first), 0)
-    for role in roles:
-        gpus = request.spec.roles[role].gpus
-        gpu = gpu_of(gpus.type, request.matrix) if gpus else None
-        if gpu is None:
-            continue
+    for role, gpu in request.gpus_of(roles):
         first = next((first for compute, first in _OLDEST_CUDA.items() if gpu.compute >= compute), (0,))
         if gpu.compute < oldest or version < first:
             hint = 'cuda: "12.6"' if gpu.compute < oldest else f'cuda: "{".".join(map(str, first))}" or newer'
             message = f"the build of PyTorch for CUDA {cuda} has no code for {gpu.name}"
             findings.append(Finding(f"roles.{role}.gpus.type", message, hint))
     return findings
-
-
-def check_lock(matrix: Matrix, variant: Variant, index: Index) -> list[Finding]:
-    """Finds nothing, because `learn` has found the build."""
-    del matrix, variant, index
-    return []
 
 
 def check_wheels(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from training_imgtool.model.frameworks import Framework
-from training_imgtool.model.spec import ImageSpec
-from training_imgtool.resolve.versions.matrix import Matrix, Minor, Release
+from training_imgtool.model.spec import ImageSpec, Role
+from training_imgtool.resolve.versions.matrix import Gpu, Matrix, Minor, Release, gpu_of
 
 WHEELS = "wheels"
 INIT_PACKAGE = "dumb-init==1.2.5.post1"
@@ -36,3 +37,10 @@ class Request:
     def title(self) -> str:
         """The framework's name and release, for people."""
         return f"{self.framework.title} {self.release.version}"
+
+    def gpus_of(self, roles: tuple[Role, ...]) -> Iterator[tuple[Role, Gpu]]:
+        """Yields the roles whose GPUs the matrix knows, each with its GPU."""
+        for role in roles:
+            gpus = self.spec.roles[role].gpus
+            if gpus and (gpu := gpu_of(gpus.type, self.matrix)):
+                yield role, gpu

@@ -178,7 +178,7 @@ def _variant(request: Request, group: _Group, python: str, of_framework: Rules) 
     if source is None:
         message = f"{image.name} has no Python {python}"
         raise FieldError(message, field=group.field, hint=f"set python: {image.python}, or remove base")
-    cuda, cudnn = of_framework.cuda(request, image) if is_gpu else (None, None)
+    cuda, cudnn = of_framework.find_cuda(request, image) if is_gpu else (None, None)
     findings += of_framework.check_gpus(request, group.roles, cuda, python) if cuda else []
     release: Any = {request.framework.key: request.release.version}
     variant = Variant(

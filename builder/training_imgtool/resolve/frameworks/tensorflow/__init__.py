@@ -8,7 +8,7 @@ from training_imgtool.base.settings import Settings
 from training_imgtool.model.lock import Variant, Wheel
 from training_imgtool.model.spec import ImageSpec
 from training_imgtool.resolve.frameworks import Index
-from training_imgtool.resolve.frameworks.tensorflow.cuda import check_cuda_base, check_gpus, cuda, cuda_base
+from training_imgtool.resolve.frameworks.tensorflow.cuda import check_cuda_base, check_gpus, cuda_base, find_cuda
 from training_imgtool.resolve.frameworks.tensorflow.install import constraints, libraries, package, requirements
 from training_imgtool.resolve.frameworks.tensorflow.newer import learn, needs_index, notes_between
 from training_imgtool.resolve.frameworks.tensorflow.rules import check_keras, check_libtpu, check_spec
@@ -24,8 +24,8 @@ __all__ = [
     "check_spec",
     "check_wheels",
     "constraints",
-    "cuda",
     "cuda_base",
+    "find_cuda",
     "learn",
     "libraries",
     "list_rows",

@@ -13,7 +13,6 @@ from training_imgtool.resolve.versions.matrix import (
     Matrix,
     Minor,
     Release,
-    gpu_of,
     lowest,
     version_key,
 )
@@ -46,7 +45,7 @@ def cuda_base(request: Request, python: str) -> FittingBase | None:
     )
 
 
-def cuda(request: Request, image: BaseImage) -> tuple[str, str]:
+def find_cuda(request: Request, image: BaseImage) -> tuple[str, str]:
     """Returns the versions of CUDA and cuDNN that a GPU role has if `image` is its base."""
     minor = request.minor
     if request.wheels:
@@ -67,11 +66,8 @@ def _apt_cudnn(request: Request, image: BaseImage) -> str | None:
 def check_gpus(request: Request, roles: tuple[Role, ...], cuda: str, python: str) -> list[Finding]:
     """Finds settings that do not fit the GPUs of roles."""
     findings = list(check_and_cuda(request.minor, request.release, python)) if request.wheels else []
-    for role in roles:
-        gpus = request.spec.roles[role].gpus
-        gpu = gpu_of(gpus.type, request.matrix) if gpus else None
-        if gpu is not None:
-            findings += check_gpu(gpu, request.minor, cuda, f"roles.{role}.gpus.type")
+    for role, gpu in request.gpus_of(roles):
+        findings += check_gpu(gpu, request.minor, cuda, f"roles.{role}.gpus.type")
     return findings + check_xla(request, python)
 
 
