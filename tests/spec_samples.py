@@ -105,9 +105,16 @@ BAD: tuple[Bad, ...] = (
     # Keys
     _case("imagess: x\n", "4:1", "imagess", "unknown key 'imagess'", "allowed here: name, registry, tensorflow"),
     _case("pyhton: 3.11\n", "4:1", "pyhton", "unknown key 'pyhton'", "did you mean python?"),
-    _case("system-packages: [a]\n", "4:1", "system-packages", "unknown key", "did you mean system_packages?"),
+    _case("system-packages: [git]\n", "4:1", "system-packages", "unknown key", "did you mean system_packages?"),
+    Bad(
+        JAX.replace("jax:", "jax[cuda12]:"),
+        "2:1",
+        "jax[cuda12]",
+        "unknown key 'jax[cuda12]'",
+        "did you mean jax? `accelerator: gpu` brings CUDA",
+    ),
     _case("password: hunter2\n", "4:1", "password", "unknown key 'password'"),
-    _case('"py\u202ethon": x\n', "4:1", "py?thon", "unknown key 'py\\u202ethon'", "did you mean python?"),
+    _case('"py\u202ethon": 3.11\n', "4:1", "py?thon", "unknown key 'py\\u202ethon'", "did you mean python?"),
     _case("ghp_hunter2hunter2hunter2: x\n", "4:1", "(a secret)", "unknown key (a secret)"),
     _case("job: {trgt: vertex}\n", "4:7", "job.trgt", "unknown key 'trgt'", "did you mean target?"),
     _roles("", "1:1", "roles", "missing: expected a mapping with master, worker, ps or evaluator"),

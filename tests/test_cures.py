@@ -152,6 +152,51 @@ CASES: list[tuple[Reader, str, str, str]] = [
             ("args", "--epochs=10 --batch=2", "['--epochs=10', '--batch=2']"),
         )
     ),
+    *(
+        (_spec, f"{key}: {text}", f"write {cure}", f"{key}: {cure}")
+        for key, text, cure in (
+            ("roles", "[master, worker]", "{master: {}, worker: {}}"),
+            ("env", "[A=b]", "{A: b}"),
+            ("job", "vertex", "{target: vertex}"),
+        )
+    ),
+    (_spec, "roles: {master: n1-high-2}", "write {machine: n1-high-2}", "roles: {master: {machine: n1-high-2}}"),
+    (
+        _spec,
+        "roles: {master: {gpus: 'V100:2'}}",
+        "write {type: V100, count: 2}",
+        "roles: {master: {gpus: {type: V100, count: 2}}}",
+    ),
+    (_spec, "args: {epochs: 5}", "write one argument per item: ['--NAME=VALUE']", "args: ['--epochs=5']"),
+    (_spec, "dependencies: [pandas]", "did you mean python_packages?", "python_packages: [pandas]"),
+    (
+        _spec,
+        "registry: h.example/a:v1",
+        "write h.example/a; imgtool push --tag v1 tags the images",
+        "registry: h.example/a",
+    ),
+    (
+        _spec,
+        "files: {/etc/task.py: task.py}",
+        "the file comes first, then its path in the image: {conf/app.yaml: /etc/app.yaml}",
+        "files: {task.py: /etc/task.py}",
+    ),
+    (
+        _spec,
+        "trainer: {module: 'trainer.task:main'}",
+        "to call a function of the module, write {module: MODULE, function: NAME}; to run a file, {script: FILE}",
+        "trainer: {module: trainer.task, function: main}",
+    ),
+    (
+        _spec,
+        "trainer: src",
+        "name the folder or the file with the code, such as `trainer: task.py`",
+        "trainer: task.py",
+    ),
+    (_spec, "env: {A: @b}", "put the value in quotes", 'env: {A: "@b"}'),
+    (_spec, "env:\n\tA: b", "indent with spaces; YAML allows no tab there", "env:\n  A: b"),
+    (_place, "jobset", "--target jobset chooses the job file's format", "images/mnist"),
+    (_place, "a:/b", "--job-dir FOLDER mounts one folder, at /job and at the first of job.volumes", "images/mnist"),
     (_spec, "args: [a, ~]", 'write "~" for the word ~', 'args: [a, "~"]'),
     (_spec, "trainer: {script: tusk.py}", "did you mean task.py?", "trainer: task.py"),
     (

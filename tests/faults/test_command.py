@@ -41,7 +41,7 @@ def test_the_documented_codes_are_those_of_the_errors() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("biuld",), "No such command 'biuld'. Did you mean 'build'?"),
+        (("biuld",), "imgtool has no verb biuld"),
         (("show", "--jsn"), "No such option: --jsn"),
         (("build", "--role", "chief"), "'chief' is not one of 'master', 'worker', 'ps', 'evaluator'"),
         (("build", "--role", "ps"), "the spec has no role ps: it has master, worker"),
@@ -372,6 +372,17 @@ def test_usage_errors_come_before_any_effect(project: Project, arguments: tuple[
         ("submit --dry-run=client", "imgtool submit --dry-run prints the commands, and takes no value"),
         ("submit --detach", "submit waits only with --wait"),
         ("push --no-cache", "imgtool build --no-cache"),
+        ("biuld", "did you mean build?"),
+        ("apply -f config.yaml", "imgtool submit submits the job"),
+        ("login registry.example.com", "docker login HOST"),
+        ("--json push", "write --json after the verb"),
+        ("init --jax", "--jax VERSION: "),
+        ("push --role master,worker", "--role master --role worker"),
+        ("run --gpus all", "leave it out"),
+        ("lock --upgrade pandas", "--upgrade-package pandas"),
+        ("config --set roles.worker=4", "--set roles.worker.count=4"),
+        ("config --set args=--epochs=1", "change args in the spec"),
+        ("config --set roles.workers.count=4", "did you mean worker?"),
         ("run --worker 2", "--workers, or, to pass the option to your program, write -- --worker"),
     ],
 )

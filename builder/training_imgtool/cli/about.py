@@ -8,12 +8,10 @@ import typer
 import typer.completion
 import typer.main
 
-from training_imgtool.base.errors import UsageError
 from training_imgtool.base.version import __version__
 from training_imgtool.cli import app as verbs
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit
-from training_imgtool.model.value_rules import find_nearest
 
 _Verb = Annotated[
     str | None, typer.Argument(metavar="[VERB]", help="A verb, such as push.", autocompletion=lambda: verbs.VERBS)
@@ -23,8 +21,7 @@ _Verb = Annotated[
 def help_(verb: _Verb = None) -> None:
     """Print the help of a command with all its options."""
     if verb is not None and verb not in verbs.VERBS:
-        close = find_nearest(verb, verbs.VERBS)
-        raise UsageError(f"imgtool has no verb {verb}", hint=f"did you mean {close}?" if close else "imgtool help")
+        raise verbs.unknown_verb(verb)
     command = typer.main.get_command(verbs.command_line((verb,) if verb else verbs.VERBS))
     context = typer.Context(command, info_name="imgtool", **command.context_settings)
     if verb:

@@ -15,6 +15,7 @@ from training_imgtool.base.errors import UsageError
 from training_imgtool.base.version import __version__
 from training_imgtool.cli.options import Verb
 from training_imgtool.cli.output import emit, emit_error
+from training_imgtool.model.value_rules import find_cure, find_nearest
 
 _FIRST = ("init", "push", "config", "run", "verify")  # all that most people need
 _MORE = ("submit", "build", "lock", "show", "render", "lint", "sign", "doctor", "prune", "compat", "schema")
@@ -23,7 +24,13 @@ VERBS = (*_FIRST, *_MORE, *_ABOUT)  # in the order of the help; every other verb
 
 
 class _Verbs(typer.core.TyperGroup):
-    """Lists the verbs that most people need before all other verbs."""
+    """Lists the verbs that most people need before all other verbs, and says what to do instead of an unknown verb."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Returns the verb at the start of `args`; raises UsageError for a word that is none."""
+        if args[0] not in VERBS and not args[0].startswith("-"):
+            raise unknown_verb(args[0])
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes two sections of verbs, with columns of equal width."""
@@ -35,6 +42,13 @@ class _Verbs(typer.core.TyperGroup):
                     most = formatter.width - 6 - width
                     rows = [(name.ljust(width), command.get_short_help_str(most)) for name, command in found]
                     formatter.write_dl(rows)
+
+
+def unknown_verb(word: str) -> UsageError:
+    """Returns the error for a word that is no verb, with the verb that its user probably meant."""
+    close = find_nearest(word, VERBS)
+    hint = find_cure("verbs", word.lower()) or (f"did you mean {close}?" if close else "imgtool help lists the verbs")
+    return UsageError(f"imgtool has no verb {word}", hint=hint)
 
 
 def command_line(verbs: Iterable[str] = VERBS) -> typer.Typer:

@@ -29,10 +29,12 @@ def init(
         typer.Option("--tensorflow", metavar="VERSION", help="TensorFlow's release [default: the project's]."),
     ] = None,
     jax: Annotated[
-        str | None, typer.Option("--jax", metavar="VERSION", help="JAX's release, instead of TensorFlow's.")
+        str | None,
+        typer.Option("--jax", metavar="VERSION", help="JAX's release, such as 0.10.2, instead of TensorFlow's."),
     ] = None,
     torch: Annotated[
-        str | None, typer.Option("--torch", metavar="VERSION", help="PyTorch's release, instead of TensorFlow's.")
+        str | None,
+        typer.Option("--torch", metavar="VERSION", help="PyTorch's release, such as 2.13.0, instead of TensorFlow's."),
     ] = None,
     accelerator: Annotated[Accelerator | None, typer.Option(metavar="NAME", help="Run on cpu, gpu or tpu.")] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="The images' name [default: the project's].")] = None,

@@ -37,6 +37,8 @@ def lock(
     from training_imgtool.model.requirements import normalise_name
     from training_imgtool.resolve.lock.carry_over import Renewal
 
+    if upgrade and spec is not None and not spec.exists():
+        raise UsageError(f"--upgrade takes no value, and there is no spec {spec}", hint=f"--upgrade-package {spec}")
     renewal = Renewal(upgrade, frozenset(map(normalise_name, upgrade_package or ())))
     if upgrade_base and renewal:
         raise UsageError("--upgrade-base leaves the packages, and --upgrade upgrades them", hint="give one of them")

@@ -60,6 +60,14 @@ class Verb(typer.core.TyperCommand):
             param.envvar = _VARIABLES.get(param.name or "")
             param.show_envvar = False  # type: ignore[attr-defined]  # the docs list them
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the verb's words; gives each error of the parser the verb's context, so that a message can explain."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            error.ctx = getattr(error, "ctx", None) or ctx  # type: ignore[attr-defined]
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         """Runs the verb; raises UsageError for an empty option, and for two options that contradict each other."""
         for option in self.params:

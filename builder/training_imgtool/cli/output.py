@@ -30,33 +30,6 @@ _KINDS = re.compile(r"(?:note|warning|no counterpart): ")
 _volume: dict[str, bool | None] = {"quiet": False, "verbose": None}  # what -q and -v say; None until they are read
 
 
-_ELSEWHERE = {  # options of Docker, kubectl and Helm, some of them for one verb, and what does the same here
-    **dict.fromkeys(("--build-arg", "--values", "--set-string"), "--set KEY=VALUE changes a key of the spec"),
-    **dict.fromkeys(("--cache-from", "--cache-to"), "leave it out: imgtool keeps each stage in the registry"),
-    **dict.fromkeys(("--iidfile", "--metadata-file"), "--json prints the images by digest"),
-    "--platform": "--set platform=linux/arm64, or `platform:` in the spec",
-    **dict.fromkeys(("-n", "--namespace"), "--set job.namespace=NAME, or `job.namespace` in the spec"),
-    **dict.fromkeys(("-e", "--env"), "--set job.env.NAME=VALUE, or `job.env` in the spec"),
-    "--region": "--set job.region=REGION, or `job.region` in the spec",
-    "--project": "--set job.project=PROJECT, or `job.project` in the spec",
-    "--replicas": "--set roles.worker.count=N, or `count` of a role in the spec",
-    **dict.fromkeys(("--name", "--job-name"), "--job-id NAME names the job; `name` in the spec names the images"),
-    **dict.fromkeys(("--context", "--kubeconfig"), "choose the cluster in KUBECONFIG, which kubectl reads"),
-    "--dry-run": "imgtool submit --dry-run prints the commands, and takes no value; config only writes the job file",
-    "--follow": "imgtool submit --logs follows the job's log",
-    **dict.fromkeys(("--stop", "--delete"), "imgtool submit --cancel stops the job"),
-    "submit --watch": "--wait waits until the job ends; imgtool submit --logs follows its log",
-    **dict.fromkeys(("submit -d", "submit --detach"), "leave it out: submit waits only with --wait"),
-    "submit --force": "--job-id NAME submits the same inputs again, as a job of that name",
-    "--no-cache": "imgtool build --no-cache runs every step again",
-    **dict.fromkeys(("config --tag", "config --image"), "leave it out: the job file names the pushed images by digest"),
-    **dict.fromkeys(("-o", "--output", "--format"), "--json prints the result as a JSON document"),
-    **dict.fromkeys(("lint -f", "lint --file", "lint --filename"), "leave out the option: imgtool lint FILE"),
-    **dict.fromkeys(("--werror", "--warnings-as-errors"), "--strict makes each warning an error"),
-    "--pull": "imgtool lock --upgrade takes newer base images",
-}
-
-
 class ReaderGone(Exception):  # noqa: N818 - a state, not an error
     """The program that read stdout has ended. imgtool does not undo what the command has done until then."""
 
@@ -210,7 +183,7 @@ def translate(error: Exception) -> ImgtoolError:
     """Converts errors of typer and the operating system to imgtool's; any other exception becomes a bug report."""
     if isinstance(error, typer.TyperException):
         context, wrong = getattr(error, "ctx", None), getattr(error, "option_name", "")
-        elsewhere = _find_elsewhere(context, wrong)
+        elsewhere = _find_elsewhere(context, wrong) or _explain_option(context, error)
         near = () if elsewhere else getattr(error, "possibilities", None) or ()
         if near:  # suggest --push, which publishes images, only for a very similar name
             able = difflib.get_close_matches("--push", [wrong], cutoff=0.8)
@@ -227,10 +200,27 @@ def translate(error: Exception) -> ImgtoolError:
 
 def _find_elsewhere(context: Any, wrong: str) -> str | None:
     """Returns what another program's option is here; None if the verb lacks the option at the start of the hint."""
+    from training_imgtool.model.value_rules import find_cure
+
     verb = context.command if context else None
-    hint = _ELSEWHERE.get(f"{context.info_name if context else ''} {wrong}") or _ELSEWHERE.get(wrong, "")
+    hint = find_cure("options", f"{context.info_name if context else ''} {wrong}") or find_cure("options", wrong) or ""
     own = {name for param in (verb.params if verb else ()) for name in param.opts}
     return hint if hint and (hint[:2] != "--" or hint.split()[0] in own) else None
+
+
+def _explain_option(context: Any, error: Any) -> str | None:
+    """Returns how to write the option in `error`: with a value, once per value, or after the verb."""
+    wrong = getattr(error, "option_name", "")
+    verbs = getattr(context and context.command, "commands", {}).values()
+    if any(wrong in param.opts for verb in verbs for param in verb.params):
+        return f"write {wrong} after the verb: imgtool VERB {wrong}"
+    param = next((param for param in (context.command.params if context else ()) if wrong in param.opts), None)
+    if param is not None:
+        return ": ".join(param.get_help_record(context))
+    list_ = re.search(r"'([^']+,[^']+)' is not one of", str(error))
+    if list_ and (repeated := getattr(error, "param", None)) and repeated.multiple:
+        return "repeat the option: " + " ".join(f"{repeated.opts[0]} {word}" for word in list_[1].split(","))
+    return None
 
 
 def _redirect_to_null(descriptor: int) -> None:

@@ -17,6 +17,7 @@ from training_imgtool.base.errors import UsageError
 from training_imgtool.cli import machine
 from training_imgtool.cli import options as opt
 from training_imgtool.cli.output import emit_note, emit_result, error_data, report_error
+from training_imgtool.model.value_rules import find_cure
 
 if TYPE_CHECKING:
     from training_imgtool.base.progress import Event, Progress
@@ -42,7 +43,7 @@ class _Command(opt.Verb):
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
             wrong = getattr(error, "option_name", None)
-            if wrong is None:
+            if wrong is None or find_cure("options", f"run {wrong}"):
                 raise
             given = next((word for word in words if word.partition("=")[0] == wrong), wrong)
             near = get_close_matches(wrong, getattr(error, "possibilities", None) or (), n=1, cutoff=0.8)

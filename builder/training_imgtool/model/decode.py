@@ -107,7 +107,7 @@ def convert(kind: Any, text: str, limits: Mapping[str, Any], folder: Path) -> An
             raise InputError(wrong, hint=f"did you mean {close}?" if close else None)
         return kind(text)
     if limits.get("pattern") and not re.fullmatch(limits["pattern"], text, re.ASCII):
-        raise InputError(wrong)
+        raise InputError(wrong, hint=limits.get("hint"))
     rule = RULES.get(limits.get("rule") or "")
     return rule(text, folder) if rule else text
 
@@ -217,18 +217,16 @@ class Reader:
             node = Table(node.at, ((Scalar(node.at, shorthand, quoted=False), node),))
         fields = {field.name: field for field in dataclasses.fields(kind)}
         if not isinstance(node, Table):
-            is_count = isinstance(node, Scalar) and node.text.isdecimal() and "count" in fields
-            kind_of = "type: TYPE, " if "type" in fields else ""
-            hint = f"write {{{kind_of}count: {node.text}}}" if isinstance(node, Scalar) and is_count else None
             message = f"expected a mapping with {join_names(fields)}, found {_describe_node(node)}"
-            return self.fail(path, message, hint=hint)
+            return self.fail(path, message, hint=_suggest_mapping(kind, fields, node))
         given: dict[str, Node] = {}
         for key, value in node.entries:
-            if key.text in fields:
-                given[key.text] = value
-                self._place(_child(path, key.text), key, value)
-            else:
-                self._report_unknown(key, path, fields)
+            known = key.text in fields
+            # the value of a misspelt key is read, too, so that all errors come together, and none says "missing"
+            name = key.text if known else self._report_unknown(key, path, fields)
+            if name in fields and (known or name not in {other.text for other, _ in node.entries}):
+                given[name] = value
+                self._place(_child(path, name), key, value)
         values = {}
         for name, field in fields.items():
             value = self._field(field, list_field_kinds(kind)[name], given.get(name), _child(path, name))
@@ -257,9 +255,11 @@ class Reader:
         """Records a key's place: that of a scalar value that is not empty, otherwise that of the key itself."""
         self.positions[path] = value.at if isinstance(value, Scalar) and not value.null else key.at
 
-    def _report_unknown(self, key: Scalar, path: str, options: Iterable[str]) -> None:
+    def _report_unknown(self, key: Scalar, path: str, options: Iterable[str]) -> str | None:
+        """Records an error for an unknown key; returns the known key that its author probably meant."""
         names = list(options)
-        folded = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key.text).replace("-", "_").lower()
+        plain = key.text.partition("[")[0]  # jax[cuda12]
+        folded = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", plain).replace("-", "_").lower()
         other = find_word("keys", folded) or find_word("keys", folded.removesuffix("s"))
         close = other if other in names else find_nearest(folded, names)
         elsewhere = list_key_paths(self._root).get(folded, ())[:3]
@@ -269,14 +269,18 @@ class Reader:
             close, hint = None, f"write {_WRITE[folded]}"
         else:
             hint = f"did you mean {close}?" if close else f"allowed here: {', '.join(names)}"
+            hint += " `accelerator: gpu` brings CUDA" if "cuda" in key.text.removeprefix(plain) else ""
         name = _HIDDEN_KEY if detect_secret(key.text) else quote(key.text)
         self.fail(_join(path, key.text), f"unknown key {name}", hint=hint, at=key.at)
+        return close
 
     def _tuple(self, kind: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
         if not isinstance(node, Items):
             hint = None
             if isinstance(node, Scalar) and not detect_line_secret(node.text):
                 hint = self._suggest_list(kind, node.text, limits)
+            elif isinstance(node, Table) and limits.get("rule") == "arguments":
+                hint = "write one argument per item: ['--NAME=VALUE']"
             return self.fail(path, f"expected a list, found {_describe_node(node)}", hint=hint)
         texts = tuple(item.text if isinstance(item, Scalar) else "" for item in node.items)
         secrets = detect_argument_secrets(texts) if limits.get("rule") == "arguments" else {}
@@ -316,7 +320,8 @@ class Reader:
     def _mapping(self, annotation: Any, node: Node, path: str, limits: Mapping[str, Any]) -> Any:
         key_kind, kind = get_args(annotation)
         if not isinstance(node, Table):
-            return self.fail(path, f"expected {describe(annotation, limits)}, found {_describe_node(node)}")
+            wrong = f"expected {describe(annotation, limits)}, found {_describe_node(node)}"
+            return self.fail(path, wrong, hint=_suggest_entries(kind, node))
         is_env = limits.get("rule") in {"env", "job_env"}
         if is_env and len(node.entries) > MAX_ENV:
             return self.fail(path, f"expected at most {MAX_ENV} variables, found {len(node.entries)}")
@@ -381,6 +386,33 @@ def find_position(positions: Mapping[str, Position], path: str) -> Position:
     while path and path not in positions:
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
     return positions.get(path, Position(1, 1))
+
+
+def _suggest_mapping(kind: type, fields: Iterable[str], node: Node) -> str | None:
+    """Suggests how to write a scalar, such as `2`, `V100:1` or a target's name, as a mapping of the type `kind`."""
+    if not isinstance(node, Scalar) or detect_line_secret(node.text) or not node.text.isprintable():
+        return None
+    text, _, count = node.text.partition(":")
+    if text.isdecimal() and "count" not in fields:
+        return None
+    if "count" not in fields or not (count.isdecimal() or text.isdecimal()):
+        kinds = {name: strip_none(each)[0] for name, each in list_field_kinds(kind).items()}
+        names = [name for name, each in kinds.items() if isinstance(each, type) and issubclass(each, StrEnum)]
+        usual = "type" if "type" in fields else "machine"
+        name = next((name for name in names if node.text in list(kinds[name])), usual)
+        return f"write {{{name}: {node.text}}}" if name in fields else None
+    kind_of = f"type: {text if count else 'TYPE'}, " if "type" in fields else ""
+    return f"write {{{kind_of}count: {count or text}}}"
+
+
+def _suggest_entries(kind: Any, node: Node) -> str | None:
+    """Suggests how to write a list of names, or of NAME=VALUE, as a mapping with values of the type `kind`."""
+    texts = [item.text for item in node.items if isinstance(item, Scalar)] if isinstance(node, Items) else []
+    if not texts or not all(re.fullmatch(r"\w+(?:=[^,\s]+)?", text) and not detect_line_secret(text) for text in texts):
+        return None
+    empty = "{}" if dataclasses.is_dataclass(kind) else "VALUE"
+    pairs = (text.partition("=")[::2] for text in texts)
+    return f"write {{{', '.join(f'{name}: {value or empty}' for name, value in pairs)}}}"
 
 
 def _describe_node(node: Node) -> str:

@@ -14,6 +14,7 @@ def key(
     default: Any = ...,
     pattern: str | None = None,
     expected: str | None = None,
+    hint: str | None = None,
     choices: tuple[str, ...] = (),
     minimum: int | None = None,
     maximum: int | None = None,
@@ -27,6 +28,7 @@ def key(
         default: the value of a missing key; without a default, the key is required.
         pattern: a pattern for the whole text, or for each item of a list; ASCII, in the syntax of JSON schema.
         expected: `pattern` in words, for error messages.
+        hint: what to write instead of a text that `pattern` refuses.
         choices: the texts that the key allows.
         minimum: the smallest number that the key allows.
         maximum: the largest number that the key allows.
@@ -37,6 +39,7 @@ def key(
         "doc": doc,
         "pattern": pattern,
         "expected": expected,
+        "hint": hint,
         "choices": choices,
         "minimum": minimum,
         "maximum": maximum,

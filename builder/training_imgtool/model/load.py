@@ -18,7 +18,8 @@ from training_imgtool.model.decode import Reader, find_position
 from training_imgtool.model.entry_point import EntryPoint, find_entry_point
 from training_imgtool.model.frameworks import FRAMEWORKS
 from training_imgtool.model.spec import Accelerator, ImageSpec, Role, RoleSpec
-from training_imgtool.model.value_rules import find_nearest
+from training_imgtool.model.targets import Target
+from training_imgtool.model.value_rules import find_cure, find_nearest, find_word
 
 SPEC_NAME = "image.yaml"
 _OTHER_NAME = "imgtool.yaml"
@@ -165,8 +166,24 @@ def find(given: Path | None, cwd: Path) -> Path:
         hint = f"did you mean {_shorten(image.parent, cwd)}?" if image.exists() else _near(path)
     except OSError as error:
         raise InputError(f"{given or cwd}: {(error.strerror or str(error)).lower()}") from error
-    hint = hint or "name an image.yaml or its folder; imgtool init FOLDER writes a first one"
-    raise InputError(f"{given}: no such file or folder", hint=hint)
+    usual = "name an image.yaml or its folder; imgtool init FOLDER writes a first one"
+    raise InputError(f"{given}: no such file or folder", hint=hint or _explain_word(str(given)) or usual)
+
+
+def _explain_word(word: str) -> str | None:
+    """Returns what to write instead of a SPEC that is no path but a target, a role, a key, a mount or an image."""
+    target = word if word in list(Target) else find_word("values", word)
+    if target in list(Target):
+        return f"--target {target} chooses the job file's format"
+    if word in list(Role):
+        return f"--role {word} chooses the role"
+    if "@sha256:" in word:
+        return f"leave it out, or name the {SPEC_NAME}: imgtool finds the images of a spec by their keys"
+    if re.match(r"[a-z_.]+=", word):
+        return f"--set {word} changes a key of the spec"
+    if re.match(r"[^:]+:/.", word):
+        return find_cure("options", "run --volume")
+    return None
 
 
 def own_spec(folder: Path) -> Path:

@@ -56,6 +56,7 @@ class Trainer:
         default=None,
         pattern=r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*",
         expected="a module's dotted name, such as trainer.task",
+        hint="to call a function of the module, write {module: MODULE, function: NAME}; to run a file, {script: FILE}",
     )
     script: str | None = key("The Python file to run, relative to SOURCE.", default=None)
     function: str | None = key("The function in `module` to call, as a console script does.", default=None)
@@ -236,7 +237,7 @@ class ImageSpec:
         " by default that of the build on PyPI.",
         default=None,
         pattern=r"\d{2}(?:\.\d)?",
-        expected='a version of CUDA, such as "12"',
+        expected='a version of CUDA, such as "12" with JAX or "12.6" with PyTorch',
     )
     system_packages: tuple[str, ...] = key(
         "Debian packages to install.",
@@ -265,6 +266,7 @@ class ImageSpec:
         default={},
         pattern=r"(?:/(?!\.{1,2}(?:/|$))[\w.@+-]+)+/?",
         expected="an absolute path in the image, such as /etc/app.yaml",
+        hint="the file comes first, then its path in the image: {conf/app.yaml: /etc/app.yaml}",
         rule="target",
     )
     run: tuple[str, ...] = key(

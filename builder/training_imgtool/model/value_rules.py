@@ -17,6 +17,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from training_imgtool.base.errors import InputError
 from training_imgtool.base.hidden import hide_secrets, remember_secret
@@ -58,11 +59,17 @@ def find_nearest(text: str, options: Iterable[str]) -> str | None:
 
 def find_word(table: str, word: str) -> str | None:
     """Returns imgtool's word for a word that people use elsewhere, from a table in words.toml, or None."""
-    return _read_words()[table].get(word)
+    meant: str | None = _read_words()[table].get(word)
+    return meant
+
+
+def find_cure(table: str, word: str) -> str | None:
+    """Returns what to do instead of a verb or an option that other programs have, from words.toml, or None."""
+    return next((cure for cure, words in _read_words()[table].items() if word in words), None)
 
 
 @cache
-def _read_words() -> dict[str, dict[str, str]]:
+def _read_words() -> dict[str, dict[str, Any]]:
     return tomllib.loads(data_file("words.toml").read_text(encoding="utf-8"))
 
 
@@ -106,6 +113,9 @@ def check_registry(text: str, folder: Path | None = None) -> str:
     if not text or text != text.strip("/"):
         raise InputError(f"expected HOST/PATH without a '/' at either end, found {quote(text)}")
     host, _, path = text.partition("/")
+    if ":" in path:
+        hint = f"write {text.rpartition(':')[0]}; imgtool push --tag {text.rpartition(':')[2]} tags the images"
+        raise InputError(f"expected HOST/PATH without a tag, found {quote(text)}", hint=hint)
     if _ARTIFACT_REGISTRY.match(host) and not (_ARTIFACT_REGISTRY_HOST.match(host) and path.count("/") >= 1):
         raise InputError(
             f"expected LOCATION-docker.pkg.dev/PROJECT/REPO, found {quote(text)}",
@@ -146,7 +156,13 @@ def _file(text: str, folder: Path) -> str:
 
 
 def _code(text: str, folder: Path) -> str:
-    path = _in_repository(text, folder)
+    try:
+        path = _in_repository(text, folder)
+    except InputError as error:
+        files = sorted(file for pattern in ("[!_]*.py", "*/[!_]*.py") for file in folder.glob(pattern))
+        example = files[0].relative_to(folder).as_posix() if files else "src/train.py"
+        choice = f"name the folder or the file with the code, such as `trainer: {example}`"
+        raise InputError(error.message, hint=error.hint or choice) from error
     mode = (folder / path).lstat().st_mode
     if not stat.S_ISDIR(mode) and not (stat.S_ISREG(mode) and path.endswith(".py")):
         raise InputError(f"expected a folder or a Python file, found {_kind(mode)}: {quote(path)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from pathlib import Path
 from training_imgtool.base.context.code_folders import CodeFolders
 from training_imgtool.base.context.context import Context
 from training_imgtool.base.context.scan import remembered_hashes
-from training_imgtool.base.errors import FieldListError, LocalFileError, UsageError
+from training_imgtool.base.errors import FieldError, FieldListError, LocalFileError, UsageError
 from training_imgtool.base.hidden import remember_secret
 from training_imgtool.base.secret_text import detect_command_secret, detect_named_secret
 from training_imgtool.base.settings import Settings
@@ -57,14 +58,22 @@ def _blaming(values: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except FieldListError as errors:
-        wrong = [error for error in errors.errors if error.field in values]
+        wrong = [(key, each) for each in errors.errors for key in values if f"{key}.".startswith(f"{each.field}.")]
         if not wrong:
             raise
         for field, text in values.items():
             if detect_named_secret(field.rpartition(".")[2], text) or detect_command_secret(text):
                 remember_secret(text)
-        texts = [f"--set {error.field}={values[error.field]}: {error.message}" for error in wrong]
-        raise UsageError(texts[0], hint=wrong[0].hint, details=tuple(texts[1:])) from errors
+        texts = [f"--set {key}={values[key]}: {error.message}" for key, error in wrong]
+        raise UsageError(texts[0], hint=_adapt_hint(*wrong[0]), details=tuple(texts[1:])) from errors
+
+
+def _adapt_hint(key: str, error: FieldError) -> str | None:
+    """Returns the hint of an error in a spec for a value of --set, which is one scalar."""
+    if one := re.fullmatch(r"write \{(\w+): ([^,{}]+)\}", error.hint or ""):
+        return f"--set {key}.{one[1]}={one[2]}"
+    is_whole = (error.hint or "").startswith(("write {", "write ["))
+    return f"change {key} in the spec, because --set gives one value" if is_whole else error.hint
 
 
 def read_code(spec_file: SpecFile, settings: Settings, *, everything: bool = False) -> Context:

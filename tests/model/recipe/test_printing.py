@@ -132,6 +132,8 @@ def test_hadolint_finds_nothing(name: str) -> None:
         ("{% block header %}{% set x = env.update({'B': '1'}) %}{% endblock %}", "not allowed in a template"),
         ("{% block header %}{{ 'a' * 10 ** 10 }}{% endblock %}", "exceeded 5 s or 512 MiB"),
         ("{% block header %}{% for a in range(99999) %}{{ '#' * 100 }}{% endfor %}{% endblock %}", "longer than"),
+        ("{% block after_pip %}\nEXPOSE 1\n{% endblock %}", "j2:2: base.Dockerfile.j2 has no block after_pip"),
+        ("\nEXPOSE 1\n", "mine.Dockerfile.j2:3: text outside of a block is not printed"),
         ("{% block image %}FROM packages AS other\nRUN true\n{% endblock %}", "does not print a stage `image`"),
     ],
 )

@@ -303,7 +303,12 @@ WRONG = [
     (SPEC + "cuda: 13\n", None, "expected MAJOR.MINOR, such as 12.6 with PyTorch", "leave cuda out"),
     (SPEC.replace("worker: {count: 2}", "ps: {}"), None, "PyTorch has no role ps", "make them workers"),
     (SPEC, "pytorch\n", "pytorch is another PyTorch than the spec's 2.13.0", "leave the line out"),
-    (SPEC.replace("2.13.0", "2.99.0"), None, "no index has the wheel torch 2.99.0+cpu for linux/amd64", "pypi.org"),
+    (
+        SPEC.replace("2.13.0", "2.99.0"),
+        None,
+        "no index has the wheel torch 2.99.0+cpu for linux/amd64",
+        "the index has 2.10.0, 2.13.0, 2.15.0",
+    ),
     (SPEC.replace("2.13.0", "1.12.1"), None, "imgtool knows PyTorch from 1.13 on", ""),
     (SPEC + 'python: "3.12"\n', None, "PyTorch 2.13.0 has no wheel for Python 3.12", "3.11"),
     (SPEC.replace("2.13.0", "2.13.0+cpu"), None, "a full release without the name of a build", ""),

@@ -22,6 +22,14 @@ MAX_BYTES = 1 << 20
 # Characters that YAML forbids, and line ends of YAML 1.1 that editors and YAML 1.2 do not know.
 _FORBIDDEN = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_CURES = {  # by words of the parser's messages
+    "tab": "indent with spaces; YAML allows no tab there",
+    "cannot start any token": "put the value in quotes",
+    "mapping values are not allowed": "put a value that contains ': ' in quotes, and indent a mapping's keys alike",
+    "could not find expected ':'": "write `key: value`, with a space after the colon",
+    "unexpected end of stream": "close the quotes and brackets",
+    "did not find expected": "close the quotes and brackets, and indent the keys of a mapping alike",
+}
 
 
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
@@ -61,7 +69,10 @@ def parse(data: bytes, name: str, *, what: str = "file") -> Table:
             tree.take(event)
     except yaml.YAMLError as error:
         at, problem = _explain(error)
-        raise InputError(f"{name}:{at.line}:{at.column}: not YAML: {problem}", details=_caret(text, at)) from None
+        details = _caret(text, at)
+        said = "tab" if details and details[0][: at.column].endswith("→") else problem
+        hint = next((cure for words, cure in _CURES.items() if words in said), None)
+        raise InputError(f"{name}:{at.line}:{at.column}: not YAML: {problem}", details=details, hint=hint) from None
     root = tree.root
     if root is None or (isinstance(root, Scalar) and root.null):
         raise InputError(f"{name}: the {what} is empty")

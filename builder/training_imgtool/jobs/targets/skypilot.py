@@ -201,7 +201,9 @@ def _resources(spec: ImageSpec, images: Images, role: Role) -> Document:
 
 
 def _gpu_name(text: str) -> str:
-    return _GPUS.get(text) or text.removeprefix("NVIDIA_").removeprefix("TESLA_")
+    name = text.upper().replace("-", "_")  # GKE's labels have nvidia-tesla-t4
+    known = name.startswith(("NVIDIA_", "TESLA_"))
+    return _GPUS.get(name) or (name.removeprefix("NVIDIA_").removeprefix("TESLA_") if known else text)
 
 
 def _gib(text: str | None) -> str | None:

@@ -9,6 +9,7 @@ A request is `{"builtin": FOLDER, "builtin_names": […], "user": FOLDER | null,
 
 from __future__ import annotations
 
+import difflib
 import functools
 import json
 import os
@@ -70,6 +71,8 @@ def render(request: Mapping[str, Any]) -> dict[str, Any]:
     environment = _environment(request["builtin"], tuple(request["builtin_names"]), request["user"], request["limit"])
     try:
         template = environment.get_template(request["template"])
+        if request["user"] is not None and (lost := _find_lost(environment, request["template"])):
+            return {"error": {"kind": "refused", "message": lost[1], "where": f"{request['template']}:{lost[0]}"}}
         return {"text": _text(template, request["values"], request["limit"])}
     except TemplateSyntaxError as error:
         where = f"{error.filename or error.name}:{error.lineno}"
@@ -77,6 +80,37 @@ def render(request: Mapping[str, Any]) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - a template can cause any exception
         where = _find_place(error.__traceback__)
         return {"error": {"kind": _classify(error), "message": _message(error), "where": where}}
+
+
+def _find_lost(environment: Any, name: str) -> tuple[int, str] | None:
+    """Returns the line of what Jinja drops in a template that extends another, and a message; None for nothing.
+
+    Jinja prints nothing for a block that the other template does not have, and for text outside of all blocks.
+    """
+    from jinja2 import nodes
+
+    def read(template: str) -> tuple[list[Any], str | None]:
+        body = environment.parse(environment.loader.get_source(environment, template)[0]).body
+        parent = next((node.template for node in body if isinstance(node, nodes.Extends)), None)
+        return body, parent.value if isinstance(parent, nodes.Const) else None
+
+    own, parent = read(name)
+    blocks, seen = set[str](), {name}
+    above = parent
+    while above is not None and above not in seen:
+        seen.add(above)
+        blocks |= {*environment.get_template(above).blocks}
+        above = read(above)[1]
+    for node in own if blocks else ():
+        if isinstance(node, nodes.Block) and node.name not in blocks:
+            close = difflib.get_close_matches(node.name, sorted(blocks), n=1, cutoff=0)
+            return node.lineno, f"{parent} has no block {node.name}; did you mean {close[0]}?"
+        for part in node.nodes if isinstance(node, nodes.Output) else ():
+            text = part.data if isinstance(part, nodes.TemplateData) else "{{"
+            if text.strip():
+                line = part.lineno + len(text) - len(text.lstrip("\n"))
+                return line, "text outside of a block is not printed: write it into a block, such as after_code"
+    return None
 
 
 def _classify(error: Exception) -> str:

@@ -41,6 +41,7 @@ from training_imgtool.resolve.frameworks.pythons import (
     make_row,
     print_newest,
     refuse_others,
+    suggest_releases,
     with_cuda,
 )
 from training_imgtool.resolve.versions.closure import Package, takes_python
@@ -65,7 +66,7 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
     try:
         package = _read(index, "jax", version)
         if package is None:
-            hint = "https://pypi.org/project/jax lists the releases"
+            hint = suggest_releases(index.list_files("jax"), version)
             raise FieldError(f"the package index has no wheel of JAX {version}", field="jax", hint=hint)
         extras = ["", *{extra for role in spec.roles if (extra := _extra(spec, spec.accelerator_of(role)))}]
         has_jaxlib = any(row.name == "jaxlib" for row in _list_built(package, ""))

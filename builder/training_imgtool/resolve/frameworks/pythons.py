@@ -54,6 +54,13 @@ def list_versions(files: Iterable[str]) -> list[Version]:
     return sorted(map(Version, filter(is_version, texts)))
 
 
+def suggest_releases(files: Iterable[str], version: str) -> str | None:
+    """Returns a hint with the newest releases on an index, those of the same minor version first; None without any."""
+    listed = [one for one in list_versions(files) if not one.is_prerelease and not one.local]
+    alike = [one for one in listed if is_version(version) and one.release[:2] == Version(version).release[:2]]
+    return f"the index has {', '.join(map(str, (alike or listed)[-3:]))}" if listed else None
+
+
 def is_version(text: str) -> bool:
     """Returns whether a text is a version of PEP 440."""
     try:

@@ -43,6 +43,7 @@ from training_imgtool.resolve.frameworks.pythons import (
     make_row,
     print_newest,
     refuse_others,
+    suggest_releases,
     with_cuda,
 )
 from training_imgtool.resolve.versions.closure import Package, is_same_version
@@ -134,7 +135,8 @@ def _find_files(spec: ImageSpec, build: str, usual: tuple[str, ...], index: Inde
         return files
     found = sorted({match[1] for file in usual if (match := _BUILD.match("-".join(file.split("-")[:2])))})
     seen = f"the builds here are {', '.join(found)}; " if found else ""
-    hint = f"{seen}https://pypi.org/project/torch lists the releases; IMGTOOL_TORCH_INDEX names the builds' index"
+    others = suggest_releases(usual, spec.release) or "https://pypi.org/project/torch lists the releases"
+    hint = f"{seen}{others}; IMGTOOL_TORCH_INDEX names the builds' index"
     what = f"the wheel torch {local} for {spec.platform}" if build else f"a wheel of {where}"
     raise FieldError(f"no index has {what}", field="cuda" if spec.cuda and build != "cpu" else TORCH.key, hint=hint)
 

@@ -18,7 +18,7 @@ from training_imgtool.base.errors import FieldError, TemporaryError
 from training_imgtool.model.frameworks import TENSORFLOW
 from training_imgtool.model.spec import ImageSpec
 from training_imgtool.resolve.frameworks import Index
-from training_imgtool.resolve.frameworks.pythons import list_pythons
+from training_imgtool.resolve.frameworks.pythons import list_pythons, suggest_releases
 from training_imgtool.resolve.versions.markers import marker_environment
 from training_imgtool.resolve.versions.matrix import FittingBase, Matrix, Minor, Release, lowest, version_key
 
@@ -50,7 +50,8 @@ def learn(matrix: Matrix, spec: ImageSpec, index: Index) -> tuple[Matrix, str]:
         fitting = [file for file in names["tensorflow"] if list_pythons((file,), version, "x86_64")]
         if not fitting:
             message = f"neither {table} nor the package index has TensorFlow {version}"
-            raise FieldError(message, field="tensorflow", hint="imgtool compat lists the releases in the table")
+            hint = suggest_releases(names["tensorflow"], version) or "imgtool compat lists the releases in the table"
+            raise FieldError(message, field="tensorflow", hint=hint)
         requires = index.read(fitting[0]).requires
     except TemporaryError as error:
         message = f"{table} has no TensorFlow {version}, and {error.message}"
