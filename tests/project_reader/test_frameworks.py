@@ -182,6 +182,10 @@ WHL = "https://download.pytorch.org/whl"
             ],
         ),
         (
+            {"train.py": f"from torch.utils.tensorboard import SummaryWriter\n{LOOP}"},
+            ['  - "tensorboard"  # a guess: called in train.py:1'],
+        ),
+        (
             {"requirements.txt": f"-f {WHL}/cpu\ntorch\n", "run.sh": "torchrun --nproc-per-node=2 train.py\n"},
             ["  master: {machine: n1-standard-4, processes: 2}"],
         ),

@@ -36,7 +36,7 @@ def test_what_is_shared_is_claimed_piece_by_piece() -> None:
     )
     assert set(claims) == {
         f"{SITE}/nvidia/__init__.py",
-        f"{SITE}/nvidia/cudnn/lib/",
+        f"{SITE}/nvidia/cudnn/lib/x.so",
         f"{SITE}/six.py",
         "venv/bin/go",
         "venv/share/man/man1/go.1",
@@ -52,6 +52,8 @@ def test_what_is_shared_is_claimed_piece_by_piece() -> None:
         ([_file(f"{SITE}/six.py")], [_file(f"{SITE}/six.py", mode=0o755)], True),
         ([_file(f"{SITE}/a/x.py")], [_file(f"{SITE}/a/y.py")], True),  # both say that the folder is theirs
         ([_file(f"{SITE}/a/x.py")], [_file(f"{SITE}/a/b/c/y.py")], True),
+        ([_file(f"{SITE}/n/lib/x")], [_file(f"{SITE}/n/lib/y"), _file(f"{SITE}/n/lib/z/x")], False),  # NVIDIA's wheels
+        ([_file(f"{SITE}/n/lib/x")], [_file(f"{SITE}/n/lib/x")], True),  # nobody has compared them
         ([_file("venv/bin")], [_file("venv/bin/go")], True),
         (
             [Item(Entry(path="venv/l", kind=Kind.LINK, mode=0o777, target="a"))],

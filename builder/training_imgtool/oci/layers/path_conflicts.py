@@ -1,8 +1,9 @@
 """Summarises a layer's paths as claims. With claims, imgtool finds conflicts of layers without the layers' wheels.
 
-Below site-packages, a folder that directly contains a file other than `__init__.py` is one claim for everything below
-the folder, because one wheel owns such a package. Several wheels may share any other folder (a namespace package), so
-each file in it is a separate claim, with the hash of the file's content.
+A folder of site-packages that directly contains a file other than `__init__.py` is one claim for everything below the
+folder, because one wheel owns such a package. Several wheels may share any other folder (a namespace package), so
+each file in it is a separate claim, with the hash of the file's content. Below a shared folder, a folder that directly
+contains files has a claim without a hash for each file: nvidia/cu13/lib holds gigabytes of several wheels.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from training_imgtool.oci.layers.tarhead import Kind
 
 _SHARED = "__init__.py"
 _DIGITS = 32
+_UNKNOWN = "?"
 
 Claims = Mapping[str, str]
-"""Claims by path. A whole folder ends in `/` and has an empty value. Other values depend on mode and content."""
+"""Claims by path. A whole folder ends in `/` and has an empty value. Other values depend on mode and content, or are `?`."""
 
 
 def find_claims(items: Iterable[Item], site: str) -> dict[str, str]:
@@ -39,10 +41,10 @@ def find_claims(items: Iterable[Item], site: str) -> dict[str, str]:
     for item in files:
         path = item.entry.path
         folder = next((above for above in list_parents(path) if above in owned), None)
-        if folder:
+        if folder and "/" not in folder.removeprefix(top):
             claimed[f"{folder}/"] = ""
         else:
-            claimed[path] = _identify(item)
+            claimed[path] = _UNKNOWN if folder else _identify(item)
     return claimed
 
 
@@ -54,7 +56,8 @@ def find_overlaps(claims: Mapping[str, Claims]) -> set[str]:
             holders.setdefault(path.rstrip("/"), {})[name] = f"/{identity}" if path.endswith("/") else identity
     names: set[str] = set()
     for path, owners in holders.items():
-        if len(owners) > 1 and (len({*owners.values()}) > 1 or "/" in owners.values()):
+        identities = {*owners.values()}
+        if len(owners) > 1 and (len(identities) > 1 or identities & {"/", _UNKNOWN}):
             names.update(owners)
         for above in list_parents(path):
             others = holders.get(above, {}).keys()
