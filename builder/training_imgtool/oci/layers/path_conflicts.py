@@ -21,7 +21,7 @@ _DIGITS = 32
 _UNKNOWN = "?"
 
 Claims = Mapping[str, str]
-"""Claims by path. A whole folder ends in `/` and has an empty value. Other values depend on mode and content, or are `?`."""
+"""Claims by path. A whole folder ends in `/` and has no value. Other values depend on mode and content, or are `?`."""
 
 
 def find_claims(items: Iterable[Item], site: str) -> dict[str, str]:
