@@ -89,11 +89,15 @@ def test_requirements_file_with_includes(tmp_path: Path, environ: dict[str, str]
 
 
 def test_folder_with_own_wheels(tmp_path: Path, environ: dict[str, str]) -> None:
-    folder = tmp_path / "made"
-    folder.mkdir()
-    (folder / "source-1.0-py3-none-any.whl").write_bytes(tiny_wheel("source", "1.0"))
-    (one,) = compile_requirements("source\n", TARGET, environ=environ, find_links=(folder,))
-    assert one.url == (folder / one.file).as_uri()
+    """It comes beside the user's find-links, where a build of PyTorch may be."""
+    folders = {name: tmp_path / name for name in ("source", "mine")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        (folder / f"{name}-1.0-py3-none-any.whl").write_bytes(tiny_wheel(name, "1.0"))
+    own = {**environ, "UV_FIND_LINKS": str(folders["mine"])}
+    found = compile_requirements("source\nmine\n", TARGET, environ=own, find_links=(folders["source"],))
+    assert {one.name: one.url for one in found} == {one.name: (folders[one.name] / one.file).as_uri() for one in found}
+    assert len(found) == 2
 
 
 def test_versions_that_are_preferred_where_they_fit(

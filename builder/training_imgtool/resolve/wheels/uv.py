@@ -201,9 +201,11 @@ def compile_requirements(
             f"--python-version={full_version(target.python)}",
             f"--python-platform={name_uv_platform(target.platform, target.glibc)}",
             *_list_archive_options(wheels_only),
-            *(f"--find-links={path}" for path in find_links),
             *([write_bound(bound, environ, work)] if bound else []),
         )
+        # As an option, --find-links would replace the places of the user's variable.
+        places = ",".join(filter(None, (environ.get("UV_FIND_LINKS"), *map(str, find_links))))
+        environ = {**environ, "UV_FIND_LINKS": places} if places else environ
         environ = _add_metadata(_without_builds(environ, work), metadata, work)
         if pages:
             own = write_index(pages, work / "index")
