@@ -50,7 +50,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "yaml": ("base.yamlfile.reader", "jobs.yamlio"),
 }
 
-_WARM = ("checkpoint_step", "learn", "start", "warm_program")
+_WARM = ("checkpoint_step", "learn", "start", "warm_program", "workers")
 PROGRAMS = {"verify.smoke_program", *(f"local.inside.{part}" for part in _WARM)}  # processes of their own
 
 LONGEST_MODULE = 450  # lines; no module is split only to stay below it

@@ -24,7 +24,7 @@ from training_imgtool.jobs.targets.tf_config import parse_hosts
 from training_imgtool.jobs.text import dump
 from training_imgtool.local.preemption import Disposition, read_disposition
 from training_imgtool.local.replicas import Service, adapt, make_cluster
-from training_imgtool.model.job import JobSpec, Volume
+from training_imgtool.model.job import JobSpec, Scheduling, Volume
 from training_imgtool.model.load import load
 from training_imgtool.model.spec import INIT, Gpus, ImageSpec, Role, RoleSpec, Trainer
 from training_imgtool.model.targets import Target
@@ -262,6 +262,28 @@ def test_torchrun_waits_as_long_as_the_service() -> None:
     assert not any("torchrun" in note for note in job.notes)
     old = replace(spec, torch="2.8.0")
     assert any("2.8.0 may kill its processes 30 s" in note for note in job_data(old, images(old), Target.COMPOSE).notes)
+
+
+@pytest.mark.parametrize("target", [Target.JOBSET, Target.TRAINJOB, Target.PODS, Target.COMPOSE])
+@pytest.mark.parametrize("own", [None, ("torchrun", "x.py")])
+@pytest.mark.parametrize("each", [1, 2])
+def test_whatever_code_a_lost_rank_ends_with_it_starts_again(
+    target: Target, each: int, own: tuple[str, ...] | None
+) -> None:
+    """A rank that loses another one ends with 1, and so does torchrun itself, as a role's command, after SIGTERM."""
+    role = RoleSpec(processes=each, command=own)
+    spec = torch({M: role, W: role}, scheduling=Scheduling(restarts=None if target is Target.PODS else 3))
+    documents = job_data(spec, dict.fromkeys(spec.roles, images(spec)[M]), target).documents
+    assert "onExitCodes" not in json.dumps(documents)
+    if target is Target.COMPOSE:
+        assert {service["restart"] for service in documents[0]["services"].values()} == {"on-failure:3"}
+    elif target is Target.PODS:
+        assert {item["spec"]["restartPolicy"] for item in documents if item["kind"] == "Pod"} == {"OnFailure"}
+    else:
+        first = documents[0]["spec"]
+        assert (first["template"]["spec"] if target is Target.TRAINJOB else first)["failurePolicy"] == {
+            "maxRestarts": 3
+        }
 
 
 @pytest.mark.parametrize(

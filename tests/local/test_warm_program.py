@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.local.warm_process import WarmProcess, make_folders
+from tests.make.engines.support import wait_for
 
 Start = Callable[..., WarmProcess]
 BIG = "import sys\nprint('big loads')\nprint('to stderr', file=sys.stderr)\nfrom big import part\n"
@@ -210,3 +211,72 @@ def test_an_order_to_end_that_comes_late_does_not_end_the_next_program(start: St
     warm.signal(signal.SIGCONT)
     assert [warm.answer("started")["number"], warm.answer("ended")["code"]] == [2, 0]
     assert warm.printed() == "runs\n"
+
+
+EXECUTES = "import os, sys\nos.environ['SET'] = 'it'\nos.execvp(sys.argv[1], sys.argv[1:])"
+TASK = "import os, sys\nimport big\nprint(sys.argv[1:], os.environ['SET'], __name__, sys.orig_argv[1:])\nsys.exit(3)\n"
+
+
+def test_a_launcher_that_sets_variables_and_executes_the_program_is_warm(start: Start) -> None:
+    words = (sys.executable, "-m", "pkg.task", "--x")
+    warm = start({"app/pkg/task.py": TASK}, "-c", EXECUTES, *words)
+    first, again = warm.run(), warm.run()
+    assert first[0] == again[0] == 3
+    line = f"['--x'] it __main__ {[*words[1:]]}"
+    assert sorted(first[1].splitlines()) == sorted(["big loads", "to stderr", line])
+    assert again[1].splitlines() == [line]
+
+
+LAUNCHES = """\
+import os, signal, subprocess, sys
+def start(rank):
+    env = {**os.environ, "RANK": rank, "MASTER_PORT": str(os.getpid())}
+    return subprocess.Popen(args=[sys.executable, "-u", *sys.argv[1:]], env=env, start_new_session=True)
+workers = [start("0"), start("1")]
+signal.signal(signal.SIGTERM, lambda *_: [os.killpg(one.pid, signal.SIGTERM) for one in workers])
+codes = [worker.poll() or worker.wait() for worker in workers]
+print("codes", codes, flush=True)
+"""
+RANKS = """\
+import os, signal, sys, time
+rank = os.environ["RANK"]
+if rank == "1" and {changes}:
+    os.environ["SET"] = str(time.time())
+import big
+alone = os.getpgrp() == os.getpid()
+sys.stdout.write(" ".join(map(str, ["rank", rank, os.environ["MASTER_PORT"].isdigit(), sys.argv[1:], alone])) + "\\n")
+if {waits}:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(9))
+    open("../up-" + rank, "w").close()
+    time.sleep(60)
+os.kill(os.getpid(), signal.SIGKILL) if rank == "1" else sys.exit(4)
+"""
+PRINTED = ["codes [4, -9]", "rank 0 True ['x'] True", "rank 1 True ['x'] True"]
+
+
+def test_the_processes_of_a_launcher_are_warm(start: Start, tmp_path: Path) -> None:
+    warm = start({"app/pkg/task.py": RANKS.format(changes=False, waits=False)}, "-c", LAUNCHES, "-m", "pkg.task", "x")
+    code, printed = warm.run()
+    assert (code, list_lines(printed), printed.count("big loads")) == (0, PRINTED, 2)
+    for _ in range(2):
+        code, printed = warm.run()
+        assert (code, sorted(printed.splitlines())) == (0, PRINTED)
+    make_folders(tmp_path, {"app/pkg/task.py": RANKS.format(changes=False, waits=True)})
+    warm.start()
+    warm.answer("started")
+    wait_for(lambda: len(list(tmp_path.glob("up-*"))) == 2, 20)
+    warm.signal(signal.SIGTERM)
+    warm.answer("ended")
+    assert "codes [9, 9]" in warm.printed()
+
+
+def test_a_process_of_a_launcher_that_cannot_be_forked_starts_cold(start: Start) -> None:
+    warm = start({"app/pkg/task.py": RANKS.format(changes=True, waits=False)}, "-c", LAUNCHES, "-m", "pkg.task", "x")
+    warm.run()
+    for _ in range(2):
+        warm.start()
+        warm.answer("started")
+        assert warm.answer("cold")["reason"] == "the program sets SET before it imports big"
+        warm.answer("ended")
+        printed = warm.printed()
+        assert (list_lines(printed), printed.count("big loads")) == (PRINTED, 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 from training_imgtool.model.spec import INIT
 
-_PARTS = ("learn.py", "start.py", "warm_program.py")
+_PARTS = ("learn.py", "workers.py", "start.py", "warm_program.py")
 _OF_ITSELF = re.compile(r"(?m)^from (?:__future__|training_imgtool)\b[^(\n]*(?:\([^)]*\))?\n")
 _FLAGS = re.compile(r"-(?:[bBdEIOPqRsSuv]+|[WX].+)")
 _TAKES_WORD = frozenset({"-W", "-X"})
@@ -39,11 +39,16 @@ class Program:
 
     def command(self, token: str, **order: Any) -> tuple[str, ...]:
         """Returns the command of a warm container for this program; each answer in its output begins with `token`."""
-        start = {"module": ["-m"], "code": ["-c"], "script": []}[self.kind]
-        words = [*self.python, *start, self.name, *self.rest]
-        own = {"token": token, "kind": self.kind, "name": self.name, "argv": words}
+        own = {"token": token, **self.describe(), "then": None}
+        if self.kind == "code" and (then := read_command(self.rest)) and then.python == self.python:
+            own["then"] = {**then.describe(), "words": [*self.rest], "rest": [*then.rest], "then": None}
         text = json.dumps({**own, "root": "/", "number": 0, "again": False, "cold": "", **order})
         return (*self.init, *self.python, "-c", read_source(), text, *self.rest)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what the first process needs to know about the program."""
+        start = {"module": ["-m"], "code": ["-c"], "script": []}[self.kind]
+        return {"kind": self.kind, "name": self.name, "argv": [*self.python, *start, self.name, *self.rest]}
 
 
 def read_command(words: Sequence[str]) -> Program | None:

@@ -1,13 +1,16 @@
 """The program of every process: `python -m trainer.task --job-dir=job --epochs=5`.
 
 All processes train the same model, each on its share of every batch, and print the same loss. Rank 0 keeps a checkpoint
-per epoch, and a job that starts again goes on from there. A process that is alone trains on all images.
+per epoch, and a job that starts again goes on from there. If one process gets SIGTERM, all of them end after the
+epoch and its checkpoint. A process that is alone trains on all images.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
+import sys
 from pathlib import Path
 
 import torch
@@ -17,10 +20,13 @@ from torch.utils.data import DataLoader, Subset
 
 from trainer import digits
 
+signalled: list[bool] = []
+
 
 def main() -> None:
     """Joins the processes that the environment names, and trains."""
     options = _parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: signalled.append(True))
     device = _join()
     rank, world = distributed.get_rank(), distributed.get_world_size()
     print(f"rank {rank} of {world} on {device}", flush=True)
@@ -39,6 +45,8 @@ def main() -> None:
             print(f"epoch {epoch + 1}: loss {loss:.4f}", flush=True)
             state = {"epoch": epoch + 1, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
             _save(state, folder / "checkpoints" / f"epoch-{epoch + 1:04}.pt")
+        if _is_preempted(device):
+            _leave(128 + signal.SIGTERM)  # not 0, after which some services start no new replica
     if rank == 0:
         _save(model.state_dict(), folder / "model.pt")
     _leave()
@@ -58,12 +66,20 @@ def _join() -> torch.device:
     return device
 
 
-def _leave() -> None:
+def _is_preempted(device: torch.device) -> bool:
+    """Tells whether any process got SIGTERM. All processes get the same answer, so that none waits for another one."""
+    count = torch.tensor(len(signalled), device=device)
+    distributed.all_reduce(count)
+    return count.item() > 0
+
+
+def _leave(code: int = 0) -> None:
     """Ends this process when all have come so far. Threads of gloo (torch 2.13) sometimes abort one that returns."""
     distributed.barrier()
     if distributed.get_backend() == "gloo":
-        os._exit(0)  # everything is written, and every line was flushed
+        os._exit(code)  # everything is written, and every line was flushed
     distributed.destroy_process_group()
+    sys.exit(code)
 
 
 def _build() -> nn.Module:

@@ -17,11 +17,12 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
 WHEELS = ("site-packages", "dist-packages")
 _HIGH = 200  # a descriptor with a number that no library gets by chance
+_NEW = ("MASTER_PORT", "TORCHELASTIC_")  # variables to which launchers give a value at each start; no import reads them
 
 
 class Event:
@@ -71,7 +72,7 @@ class Finder:
         """Shows the program this hidden module and all modules that this process imported before it."""
         at = self._places[spec.name]
         event = self._events[at]
-        if event.env is not None and not event.is_shown and dict(os.environ) != event.env:
+        if event.env is not None and not event.is_shown and _lasting(os.environ) != _lasting(event.env):
             self._give_up(event)
         for earlier in self._events[: at + 1]:
             if not earlier.is_shown:
@@ -81,7 +82,7 @@ class Finder:
         return event.modules[spec.name]
 
     def _give_up(self, event: Event) -> None:
-        now, then = dict(os.environ), event.env or {}
+        now, then = _lasting(os.environ), _lasting(event.env or {})
         names = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
         self._write("", "the program sets {} before it imports {}".format(", ".join(names), event.name))
         sys.stdout.flush()
@@ -92,6 +93,10 @@ class Finder:
         name = module.__spec__.name
         if name in self._specs:
             module.__spec__ = self._specs.pop(name)
+
+
+def _lasting(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if not name.startswith(_NEW)}
 
 
 def is_wheels(folder: str) -> bool:

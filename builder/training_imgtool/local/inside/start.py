@@ -12,14 +12,49 @@ import signal
 import sys
 import types
 
+from training_imgtool.local.inside.workers import use_keepers
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
+class ReplacedError(BaseException):
+    """A launcher executes its program, in place of itself."""
+
+
 def run(order: dict[str, Any], arguments: list[str]) -> None:
-    """Runs the program as `python` does; an exception ends this process as it would end Python."""
-    kind, name = order["kind"], order["name"]
+    """Runs the program as `python` does; an exception ends this process as it would end Python.
+
+    If the program is a launcher, see `use_keepers`; one that executes Python goes on as that Python in this process.
+    """
+    then, path = order["then"], list(sys.path)
+    if order["kind"] == "code":
+        use_keepers(order, arguments)
+    if then:
+        os.execvp = _replace(os.execvp, then["words"])
+    try:
+        _run(order["kind"], order["name"], arguments)
+    except ReplacedError:
+        sys.path[:] = path
+    else:
+        return
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv[:] = then["argv"]
+    run({**order, **then}, then["rest"])
+
+
+def _replace(execute: Any, words: list[str]) -> Any:
+    def execvp(file: str, args: list[str]) -> None:
+        if args != words:
+            execute(file, args)
+        os.execvp = execute
+        raise ReplacedError
+
+    return execvp
+
+
+def _run(kind: str, name: str, arguments: list[str]) -> None:
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         folder = os.path.dirname(os.path.realpath(name)) if kind == "script" else os.getcwd()
         sys.path.insert(0, "" if kind == "code" else folder)
@@ -36,7 +71,7 @@ def run(order: dict[str, Any], arguments: list[str]) -> None:
             _run_script(name, main)
         else:
             exec(compile(name, "<string>", "exec"), main.__dict__)  # noqa: S102
-    except SystemExit:
+    except (SystemExit, ReplacedError):
         raise
     except BaseException as error:
         code = 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1

@@ -12,6 +12,7 @@ This file imports only the standard library, and runs on Python 3.7.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import gc
 import importlib
@@ -21,6 +22,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import sys
 import time
 
@@ -37,6 +39,7 @@ from training_imgtool.local.inside.learn import (
     silence,
 )
 from training_imgtool.local.inside.start import run
+from training_imgtool.local.inside.workers import COLD, read_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,6 +50,8 @@ _WATCHED = {signal.SIGCHLD, signal.SIGTERM, START, END}
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/accel", "/dev/vfio")
 _OOM = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 _QUIET = 1.0  # seconds without a new import, after which this process imports
+_KEEPER = "imgtool-keeper"  # the name of a process that forks the program for a launcher; see workers.py
+_TRIES, _PAUSE = 1000, 0.005  # how often to kill, and the seconds between
 _MOST_SHOWN = 4000  # characters of paths in an answer, which must be written in one piece
 
 
@@ -109,8 +114,7 @@ class Zygote:
 
     def execute(self) -> None:
         """Executes this file again, with nothing imported, and then starts the program."""
-        with open("/proc/self/cmdline", "rb") as stream:
-            words = [word.decode(errors="surrogateescape") for word in stream.read().split(b"\0")[:-1]]
+        words = read_words()
         words[len(words) - len(sys.argv) + 1] = json.dumps(dict(self.order, number=self.number, again=True))
         set_environment(self.environ)
         os.execv(sys.executable, words)  # noqa: S606
@@ -205,8 +209,24 @@ class Zygote:
     def end(self) -> None:
         """Ends the program and all processes that it started."""
         if self.child:
-            _kill_all(self.child)
+            self._kill_all()
             self._report(os.waitpid(self.child, 0)[1])
+
+    def _kill_all(self) -> None:
+        """Kills all other processes of the container except keepers; outside one, the child's process group."""
+        if self.order["root"] != "/":
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.child, signal.SIGKILL)
+                os.killpg(self.child, signal.SIGKILL)
+            return
+        for _ in range(_TRIES):
+            others = _list_processes() - {1, os.getpid()}
+            if not others:
+                return
+            for pid in others:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(_PAUSE)
 
     def reap(self) -> None:
         """Collects the exit statuses of processes that have ended."""
@@ -219,10 +239,10 @@ class Zygote:
                     self._report(status)
 
     def _report(self, status: int) -> None:
-        _kill_all(self.child)
+        self._kill_all()
         with contextlib.suppress(ChildProcessError):
-            while os.getpid() == 1:
-                os.waitpid(-1, 0)
+            while os.getpid() == 1 and os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         self.child = 0
         oom = _count_kills() > self.kills
         left = self.tree.clean() if self.tree else []
@@ -281,6 +301,62 @@ class Zygote:
             self._try_import()
         self.size = size
 
+    def keep(self) -> None:
+        """Starts the program for each launcher that asks; returns only in a child process."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        _change_name(_KEEPER)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(self.order["place"])
+            listener.listen(1)
+            listener.settimeout(_QUIET)
+            while os.path.exists("/proc/{}".format(self.order["zygote"])):
+                with contextlib.suppress(socket.timeout), listener.accept()[0] as link:
+                    if self._serve(link):
+                        return
+        os._exit(0)
+
+    def _serve(self, link: socket.socket) -> bool:
+        """Forks the program and waits for its end; returns True in the child."""
+        data, found, _, _ = link.recvmsg(1 << 20, socket.CMSG_SPACE(8))
+        request, streams = json.loads(data), array.array("i", found[0][2])
+        self._try_import()
+        if self.order["cold"]:
+            self.tell("cold", reason=self.order["cold"])
+            link.send(COLD)
+            return False
+        self.child = os.fork()
+        if self.child == 0:
+            for number, stream in enumerate(streams, 1):
+                os.dup2(stream, number)
+            set_environment(request["env"])
+            os.chdir(request["cwd"])
+            _change_name(os.path.basename(sys.executable))
+            try:
+                link.send(str(os.getpid()).encode())  # fails if the launcher has died, which nobody else would notice
+            except OSError:
+                os._exit(0)
+        for stream in streams:
+            os.close(stream)
+        if self.child == 0:
+            return True
+        status = self._wait_for_child()
+        reason = self._read_reason()
+        if reason:
+            self.order["cold"] = reason
+            self.tell("cold", reason=reason)
+        code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        with contextlib.suppress(OSError):
+            link.send(COLD if reason else str(code).encode())
+        return False
+
+    def _wait_for_child(self) -> int:
+        while True:
+            if signal.sigtimedwait({signal.SIGCHLD}, _QUIET) is None:
+                self._import_when_quiet()
+            pid, status = os.waitpid(self.child, os.WNOHANG)
+            if pid:
+                return status
+
     def become_program(self) -> None:
         """Gives this child process the state of a new Python process."""
         os.setsid()
@@ -299,14 +375,27 @@ class Zygote:
             sys.orig_argv[:] = self.order["argv"]
 
 
-def _kill_all(child: int) -> None:
-    """Kills all other processes of the container; outside a container, kills the child's process group."""
-    with contextlib.suppress(ProcessLookupError):
-        if os.getpid() == 1:
-            os.kill(-1, signal.SIGKILL)
-        else:
-            os.kill(child, signal.SIGKILL)
-            os.killpg(child, signal.SIGKILL)
+def _list_processes() -> set[int]:
+    """Lists the running processes of the container, except keepers, and programs that somebody executes in it."""
+    parents, keepers = {}, set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as stream:
+            called, _, rest = stream.read().rpartition(") ")
+            state, parent = rest.split()[:2]
+            if state not in "ZX":
+                parents[int(name)] = int(parent)
+            if called.endswith(_KEEPER):
+                keepers.add(int(name))
+
+    def find_first(pid: int) -> int:
+        return find_first(parents[pid]) if parents.get(pid) else pid
+
+    return {pid for pid in parents if find_first(pid) == 1} - keepers
+
+
+def _change_name(name: str) -> None:
+    with open("/proc/self/comm", "w") as stream:
+        stream.write(name)
 
 
 def _handles(pid: int, signum: int) -> bool:
@@ -338,7 +427,7 @@ def wait_for_orders() -> None:
     """Waits for orders; runs the program in each child process."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     zygote = Zygote(json.loads(sys.argv[1]))
-    zygote.wait()
+    (zygote.keep if "place" in zygote.order else zygote.wait)()
     zygote.become_program()
     run(zygote.order, sys.argv[2:])
 
