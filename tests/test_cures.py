@@ -164,8 +164,8 @@ CASES: list[tuple[Reader, str, str, str]] = [
     (
         _spec,
         "roles: {master: {gpus: 'V100:2'}}",
-        "write {type: V100, count: 2}",
-        "roles: {master: {gpus: {type: V100, count: 2}}}",
+        "write {type: NVIDIA_TESLA_V100, count: 2}",
+        "roles: {master: {gpus: {type: NVIDIA_TESLA_V100, count: 2}}}",
     ),
     (_spec, "args: {epochs: 5}", "write one argument per item: ['--NAME=VALUE']", "args: ['--epochs=5']"),
     (_spec, "dependencies: [pandas]", "did you mean python_packages?", "python_packages: [pandas]"),

@@ -191,7 +191,7 @@ def test_vertex_files_that_the_service_takes(text: str) -> None:
 
 @pytest.mark.parametrize(("kind", "meant"), [("Pods", "Pod"), ("Servic", "Service"), ("PodTemplate", None)])
 def test_a_kind_that_is_nearly_one(kind: str, meant: str | None) -> None:
-    (message,) = lint(POD.replace("kind: Pod", f"kind: {kind}"), "f")
+    (message,) = [each for each in lint(POD.replace("kind: Pod", f"kind: {kind}"), "f") if each.field == "kind"]
     assert message.hint == (f"did you mean {meant}?" if meant else None)
 
 
@@ -201,8 +201,9 @@ def test_other_kinds_are_not_judged() -> None:
     assert "apiVersion" in levels("apiVersion: kubeflow.ogr/v1\nkind: TFJob\nmetadata: {name: x}\n")
     assert "apiVersion" in levels("apiVersion: v1\nkind: Job\nmetadata: {name: x}\n")
     assert levels("apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: x}\n") == {}
-    (typo,) = lint("apiVersion: kubeflow.org/v1\nkind: TfJob\n", "f")
-    assert (typo.severity, typo.hint) == (Severity.ERROR, "did you mean TFJob?")
+    found = {message.field: message for message in lint("apiVersion: kubeflow.org/v1\nkind: TfJob\n", "f")}
+    assert (found["kind"].severity, found["kind"].hint) == (Severity.ERROR, "did you mean TFJob?")
+    assert len(found) > 1
 
 
 def test_what_another_program_fills_in_is_no_error() -> None:

@@ -91,10 +91,13 @@ def errors(spec: ImageSpec, role: Role) -> Iterator[FieldError]:
     if spec.accelerator_of(role) is not Accelerator.TPU:
         return
     tpu = of_role.tpu
+    label = _label(tpu) if tpu else None
     if tpu is None or tpu.topology is None:
-        yield FieldError("expected a type and a topology", field=f"{field}.tpu", hint="for example topology: 4x4")
+        hint = f"{label} has {list_topologies(label)}" if label else "for example topology: 4x4"
+        yield FieldError("expected a type and a topology", field=f"{field}.tpu", hint=hint)
+    if tpu is None or (label and tpu.topology is None):
         return
-    yield from _slice_errors(tpu, _label(tpu), of_role.machine, field)
+    yield from _slice_errors(tpu, label, of_role.machine, field)
     found = slice_of(spec, role)
     if found and found.hosts > 1 and role is not Role.WORKER:
         message = f"a slice of {found.hosts} hosts needs as many replicas; there is one {role}"
@@ -109,7 +112,9 @@ def _slice_errors(tpu: Tpu, label: str | None, machine: str | None, field: str) 
     if label is None:
         types = [kind for row in table.values() for kind in row["types"]]
         message = f"{tpu.type!r} is not a TPU of GKE: expected {', '.join(types)}"
-        yield FieldError(message, field=f"{field}.tpu.type", hint=nearest(tpu.type, types))
+        yield FieldError(
+            message, field=f"{field}.tpu.type", hint=nearest(re.sub(r"-\d+\Z", "", tpu.type).upper(), types)
+        )
     elif not find_slices(label, topology):
         yield FieldError(f"{topology!r}: {label} has {list_topologies(label)}", field=f"{field}.tpu.topology")
     elif not find_slices(label, topology, machine):

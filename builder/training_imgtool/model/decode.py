@@ -18,6 +18,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from training_imgtool.base.errors import FieldError, InputError
 from training_imgtool.base.hidden import remember_secret
+from training_imgtool.base.resources import data_file
 from training_imgtool.base.secret_text import (
     detect_argument_secrets,
     detect_command_secret,
@@ -400,9 +401,16 @@ def _suggest_mapping(kind: type, fields: Iterable[str], node: Node) -> str | Non
         names = [name for name, each in kinds.items() if isinstance(each, type) and issubclass(each, StrEnum)]
         usual = "type" if "type" in fields else "machine"
         name = next((name for name in names if node.text in list(kinds[name])), usual)
-        return f"write {{{name}: {node.text}}}" if name in fields else None
-    kind_of = f"type: {text if count else 'TYPE'}, " if "type" in fields else ""
+        return f"write {{{name}: {_name_gpu(node.text)}}}" if name in fields else None
+    kind_of = f"type: {_name_gpu(text) if count else 'TYPE'}, " if "type" in fields else ""
     return f"write {{{kind_of}count: {count or text}}}"
+
+
+def _name_gpu(text: str) -> str:
+    """Returns Google's name of a GPU, such as NVIDIA_TESLA_V100 for V100; other texts as they are."""
+    names = re.findall(r"^NVIDIA_\w+", data_file("machines/gpus.yaml").read_text(encoding="utf-8"), re.MULTILINE)
+    word = f"_{text.upper().replace('-', '_')}_"
+    return next((name for name in names if word in f"_{name}_"), text)
 
 
 def _suggest_entries(kind: Any, node: Node) -> str | None:

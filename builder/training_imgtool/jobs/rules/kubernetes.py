@@ -69,17 +69,23 @@ def object_findings(
 def unknown_kind(kind: Any, version: Any) -> Finding:
     """Makes the finding for an unknown kind: a similar kind, or a warning that imgtool does not check the object."""
     if isinstance(kind, str) and isinstance(version, str | None):
-        alike = [name for name in KINDS if name.lower() == kind.lower() != name and name != kind]
-        of_version = [name.partition(".")[0] for name, versions in KINDS.items() if version in versions]
-        close = get_close_matches(kind, of_version, n=1, cutoff=_TYPO)
-        meant = f"did you mean {close[0]}?" if close and not _adds_word(kind, close[0]) else None
-        if meant := f"did you mean {alike[0]}?" if alike else meant:
+        if meant := find_meant_kind(kind, version):
             message = f"{kind!r} is not a kind of {version}"
-            return Finding(path=("kind",), message=message, hint=meant, source=str(version))
+            return Finding(path=("kind",), message=message, hint=f"did you mean {meant}?", source=str(version))
         message = f"{NOT_CHECKED}: imgtool has no schema of the kind {kind} ({version})"
         return Finding(path=("kind",), message=message, severity=Severity.WARNING)
     key, value, example = ("apiVersion", version, "v1") if isinstance(kind, str) else ("kind", kind, "Job")
     return Finding(path=(key,), message=f"{value!r}: expected text such as {example}", source="Kubernetes API")
+
+
+def find_meant_kind(kind: Any, version: Any) -> str | None:
+    """Returns the kind that an unknown kind probably misspells, or None."""
+    if not isinstance(kind, str):
+        return None
+    alike = [name for name in KINDS if name.lower() == kind.lower() != name and name != kind]
+    of_version = [name.partition(".")[0] for name, versions in KINDS.items() if version in versions]
+    close = alike or get_close_matches(kind, of_version, n=1, cutoff=_TYPO)
+    return close[0] if close and (alike or not _adds_word(kind, close[0])) else None
 
 
 def _adds_word(kind: str, other: str) -> bool:

@@ -11,7 +11,13 @@ from typing import Any
 from training_imgtool.jobs import module_of
 from training_imgtool.jobs.model import NOT_CHECKED, Finding, Path, Severity, first_of_each, format_path, get
 from training_imgtool.jobs.rules.google import GCLOUD
-from training_imgtool.jobs.rules.kubernetes import TARGETS, known_kind, object_findings, unknown_kind
+from training_imgtool.jobs.rules.kubernetes import (
+    TARGETS,
+    find_meant_kind,
+    known_kind,
+    object_findings,
+    unknown_kind,
+)
 from training_imgtool.jobs.rules.secrets import secret_findings
 from training_imgtool.jobs.rules.slurm import is_script, script_findings
 from training_imgtool.jobs.yamlio import Parsed, read, reread
@@ -152,7 +158,10 @@ def _judge(data: Any, *, allow_unknown: bool, region: str | None) -> Iterable[Fi
         return object_findings(data, kind, judge, target, allow_unknown=allow_unknown)
     if judge:
         return judge(data, allow_unknown=allow_unknown, region=region)
-    return _check_unrecognized(data)
+    findings = [*_check_unrecognized(data)]
+    if meant := find_meant_kind(data.get("kind"), data.get("apiVersion")):  # all errors come together
+        findings += _judge({**data, "kind": meant}, allow_unknown=allow_unknown, region=region)
+    return findings
 
 
 def _unchecked(target: Target) -> Finding:
