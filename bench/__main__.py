@@ -1,7 +1,8 @@
 """`python -m bench [SCENARIO…]`: runs the scenarios, all by default, and then writes bench/RESULTS.md.
 
-`python -m bench nothing line` runs two of them and prints the rows. `--before REV` races the imgtool of an earlier commit
-in the same rounds, each with its own checkout's images/mnist: a change makes no row worse.
+`python -m bench nothing line` runs two of them and prints the rows. `--project torch-digits --spec gpu.yaml` builds another
+example than images/mnist. `--before REV` races the imgtool of an earlier commit in the same rounds, each with its own
+checkout's example: a change makes no row worse.
 
 Where the base image is: IMGTOOL_MIRRORS=docker.io=HOST:PORT, as `scripts/services env` says. Peers: IMGTOOL_PEERS.
 """
@@ -31,6 +32,7 @@ from bench.peers import Peers, find_peers
 from bench.processes import FailedError
 from bench.project import Projects
 from bench.scenarios import SCENARIOS, Sample, Scenario, measure
+from bench.uvdocker import UvDockerfile
 from bench.world import Engine, World, copy_base, open_engine, open_registry
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
@@ -58,7 +60,7 @@ def main() -> int:
         ours = install(folder / "imgtool")
         machine = describe(peers, world, ours.python)
         print(machine, flush=True)
-        projects = Projects(folder / "projects", world.registry.host, ours, options.spec)
+        projects = Projects(folder / "projects", world.registry.host, ours, options.project, options.spec)
         earlier = _earlier(folder, world, options)
         for counted in (False, True):
             if options.track and (options.track == "counted") != counted:
@@ -82,7 +84,7 @@ def _earlier(folder: Path, world: World, options: argparse.Namespace) -> dict[st
     """Installs the revisions that race; returns their projects by the contender's name."""
     return {
         f"{OURS} {revision}": Projects(
-            home / "projects", world.registry.host, install_revision(home, revision), options.spec
+            home / "projects", world.registry.host, install_revision(home, revision), options.project, options.spec
         )
         for revision in options.before
         for home in (folder / f"imgtool-{revision}",)
@@ -101,7 +103,8 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--without", action="append", default=[], metavar="NAME", help="leave a contender out")
     parser.add_argument("--before", action="append", default=[], metavar="REV", help="race this revision too, by git")
-    parser.add_argument("--spec", default="image.yaml", help="which spec of images/mnist (image.yaml)")
+    parser.add_argument("--project", default="mnist", help="which example of images (mnist)")
+    parser.add_argument("--spec", default="image.yaml", help="which spec of the example (image.yaml)")
     parser.add_argument("--track", choices=("direct", "counted"), help="only without, or through, the proxy")
     parser.add_argument("--folder", type=Path, help=f"where to work; a whole run needs {NEEDED >> 30} GiB")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
@@ -176,6 +179,8 @@ def _contenders(tracks: dict[str, Track], peers: Peers) -> Iterator[Contender]:
     for name, engine in track.world.engines.items():
         if peers.buildx:
             yield Bake(track, engine, f"bake, {engine.version}")
+        if peers.buildx and engine.modern:
+            yield UvDockerfile(track, engine, f"uv + Dockerfile, {engine.version}")
         if name == "machine":
             yield DockerPy(track, engine, f"docker-py, {engine.version}")
     if peers.crane:

@@ -18,10 +18,10 @@ from pathlib import Path
 from bench import project
 from bench.contenders import Track, before_packages, copied, mark_packages
 from bench.processes import FailedError, Usage, run
-from bench.project import ROLES, Variation
+from bench.project import Variation
 from bench.world import Engine
 
-_SHARED = "packages"
+SHARED = "packages"
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Bake:
             (self._folder / "context").rename(self._folder / self.context)
         self._adapt()
         if self.engine.modern:
-            improve(self._folder, self.context)
+            improve(self._folder, self.context, self.track.roles)
         self._write()
 
     def edit(self, mark: str) -> None:
@@ -63,10 +63,10 @@ class Bake:
         self.engine.do("builder", "prune", "-af")
 
     def new_packages(self, mark: str) -> None:
-        self.send(before_packages(self._dockerfile().read_text()))
+        self.send_context()
         mark_packages(self._folder, mark)
 
-    def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
+    def build(self, roles: tuple[str, ...], *, watch: bool = False) -> Usage:
         command = [str(self.engine.docker), "buildx", "bake", "--progress=quiet", "--push", *self.options(), *roles]
         # Before 0.16 buildx exports the shared target in spite of its cacheonly (https://github.com/docker/buildx/pull/2583).
         environ = {**self.engine.environ, "BUILDX_NO_DEFAULT_LOAD": "1"}
@@ -88,12 +88,12 @@ class Bake:
 
     def _dockerfile(self) -> Path:
         """The one with the step that installs the wheels, or one of them."""
-        return self._folder / f"{_SHARED if self.engine.modern else ROLES[0]}.Dockerfile"
+        return self._folder / f"{SHARED if self.engine.modern else self.track.roles[0]}.Dockerfile"
 
-    def send(self, dockerfile: str, *options: str) -> None:
-        """Builds that with the context, and keeps what BuildKit keeps."""
-        (self._folder / "before").write_text(dockerfile)
-        command = ["build", "--progress=quiet", "--output=type=cacheonly", *options, "-f", "before"]
+    def send_context(self) -> None:
+        """Sends the wheels to the daemon and has it pull the base, before what is timed."""
+        (self._folder / "before").write_text(before_packages(self._dockerfile().read_text()))
+        command = ["build", "--progress=quiet", "--output=type=cacheonly", "-f", "before"]
         command.append(shared_context(self.context) if self.engine.modern else self.context)
         run([str(self.engine.docker), "buildx", *command], environ=self.engine.environ, folder=self._folder)
 
@@ -101,7 +101,7 @@ class Bake:
         """Gives the targets their names in the repository, and what bake is told beside."""
         path = self._folder / "docker-bake.json"
         document = json.loads(path.read_text())
-        for role in ROLES:
+        for role in self.track.roles:
             target = document["target"][role]
             target |= {"tags": [self.image(role)], "context": self.context}
             target["attest"] = ["type=provenance,disabled=true"]
@@ -116,32 +116,32 @@ def shared_context(context: str) -> str:
     BuildKit keeps what was sent by the name of its folder, and the roles, which ask for the code alone, would make it
     forget the wheels.
     """
-    return f"{context}-{_SHARED}"
+    return f"{context}-{SHARED}"
 
 
-def improve(folder: Path, context: str) -> None:
+def improve(folder: Path, context: str, roles: tuple[str, ...]) -> None:
     """Rewrites rendered Dockerfiles for a BuildKit of 2022 or later; raises FailedError if roles share no packages."""
     targets = project.bake_targets(folder)
-    if len({(folder / f"{role}.Dockerfile").read_text().partition(f"FROM {_SHARED} AS")[0] for role in ROLES}) > 1:
+    if len({(folder / f"{role}.Dockerfile").read_text().partition(f"FROM {SHARED} AS")[0] for role in roles}) > 1:
         raise FailedError("the roles of this spec have different packages, and one target cannot be theirs")
-    for role in ROLES:
+    for role in roles:
         path = folder / f"{role}.Dockerfile"
-        shared, found, own = path.read_text().partition(f"FROM {_SHARED} AS")
+        shared, found, own = path.read_text().partition(f"FROM {SHARED} AS")
         own = own.replace("WORKDIR /app\n", "").replace("COPY code/trainer/", "WORKDIR /app\nCOPY --link code/trainer/")
         path.write_text(found + own)
-        targets[role] |= {"contexts": {_SHARED: f"target:{_SHARED}"}, "output": ["type=image,push=true,unpack=false"]}
+        targets[role] |= {"contexts": {SHARED: f"target:{SHARED}"}, "output": ["type=image,push=true,unpack=false"]}
     shared = re.sub(
         r"COPY (wheels/\S+?)/ /wheels/\nRUN ", r"RUN --network=none --mount=type=bind,source=\1,target=/wheels ", shared
     )
     shared = shared.replace("COPY --from=wheels", "COPY --link --from=wheels")
-    (folder / f"{_SHARED}.Dockerfile").write_text(shared)
+    (folder / f"{SHARED}.Dockerfile").write_text(shared)
     (folder / shared_context(context)).symlink_to(context)
-    targets[_SHARED] = {
+    targets[SHARED] = {
         "context": shared_context(context),
-        "dockerfile": f"../{_SHARED}.Dockerfile",
-        "target": _SHARED,
+        "dockerfile": f"../{SHARED}.Dockerfile",
+        "target": SHARED,
         "output": ["type=cacheonly"],
         "attest": ["type=provenance,disabled=true"],
     }
-    document = {"group": {"default": {"targets": list(ROLES)}}, "target": targets}
+    document = {"group": {"default": {"targets": list(roles)}}, "target": targets}
     (folder / "docker-bake.json").write_text(json.dumps(document))

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from bench import project
 from bench.processes import Usage, run
-from bench.project import BASE, ROLES, Projects, Variation
+from bench.project import BASE, Projects, Variation
 from bench.world import World
 
 OURS = "imgtool"
@@ -37,6 +37,10 @@ class Track:
     @property
     def name(self) -> str:
         return "counted" if self.counted else "direct"
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return self.projects.roles
 
 
 class Contender(Protocol):
@@ -65,7 +69,7 @@ class Contender(Protocol):
     def new_packages(self, mark: str) -> None:
         """Forgets what became of the wheels, not the wheels; nor the base image and the context that were sent."""
 
-    def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
+    def build(self, roles: tuple[str, ...], *, watch: bool = False) -> Usage:
         """Builds and pushes the roles; raises FailedError."""
 
     def service_seconds(self) -> float:
@@ -119,9 +123,9 @@ class Imgtool:
     def cache(self) -> Path:
         return self._cache
 
-    def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
+    def build(self, roles: tuple[str, ...], *, watch: bool = False) -> Usage:
         command = [self.track.projects.imgtool, "push", str(self._spec), "--registry", self.repository]
-        command += [part for role in roles for part in ("--role", role)] if roles != ROLES else []
+        command += [part for role in roles for part in ("--role", role)] if roles != self.track.roles else []
         environ = project.environment(self._cache, self.track.host)
         return run(command, environ=environ, folder=self._folder, watch=watch)
 
@@ -164,5 +168,5 @@ def ready(contender: Contender, *, first: bool) -> None:
     if first:
         contender.new_repository()
     contender.take(BASE)
-    contender.build()
-    contender.build()
+    contender.build(contender.track.roles)
+    contender.build(contender.track.roles)

@@ -15,7 +15,7 @@ from pathlib import Path
 from bench import project
 from bench.contenders import Track
 from bench.processes import Usage, run
-from bench.project import ROLES, Variation
+from bench.project import Variation
 
 _TAR = "tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 "
 _CODE = _TAR + "--exclude=__pycache__ --transform=s,^,app/, -cf code.tar trainer\n"
@@ -78,7 +78,7 @@ class Crane:
     def new_packages(self, mark: str) -> None:
         """It makes them in every run."""
 
-    def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
+    def build(self, roles: tuple[str, ...], *, watch: bool = False) -> Usage:
         script = "set -e\n" + (_PACKAGES if self.packages else "") + _CODE
         first, *others = (f"role={role}\n{_ROLE}" for role in roles)
         # Not all at once: when the same layer comes twice at a time, registry 2.8 now and then refuses the manifest.
@@ -94,7 +94,7 @@ class Crane:
 
     @property
     def _environ(self) -> dict[str, str]:
-        wheels = self.track.projects.rendered(self._variation) / "context" / "wheels" / "cpu"
+        wheels = next((self.track.projects.rendered(self._variation) / "context" / "wheels").iterdir())
         return {
             **os.environ,
             "CRANE": str(self.crane),
@@ -103,7 +103,7 @@ class Crane:
             "UV": str(Path(sys.executable).parent / "uv"),
             "PYTHON": sys.executable,
             "WHEELS": str(wheels),
-            "ROLES": " ".join(ROLES),
+            "ROLES": " ".join(self.track.roles),
             "SETTINGS": " ".join(_SETTINGS),
         }
 

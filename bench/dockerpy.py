@@ -9,7 +9,7 @@ from pathlib import Path
 from bench import project
 from bench.contenders import Track, before_packages, copied, mark_packages
 from bench.processes import Usage, run
-from bench.project import ROLES, Variation
+from bench.project import Variation
 from bench.world import Engine
 
 _SCRIPT = """
@@ -54,12 +54,13 @@ class DockerPy:
         self.engine.do("system", "prune", "-af")
 
     def new_packages(self, mark: str) -> None:
-        (self._folder / "before").write_text(before_packages((self._folder / f"{ROLES[0]}.Dockerfile").read_text()))
+        rendered = (self._folder / f"{self.track.roles[0]}.Dockerfile").read_text()
+        (self._folder / "before").write_text(before_packages(rendered))
         command = [str(self.engine.docker), "build", "--quiet", "-f", "before", "context"]
         run(command, environ=self.engine.environ | {"DOCKER_BUILDKIT": "0"}, folder=self._folder)
         mark_packages(self._folder, mark)
 
-    def build(self, roles: tuple[str, ...] = ROLES, *, watch: bool = False) -> Usage:
+    def build(self, roles: tuple[str, ...], *, watch: bool = False) -> Usage:
         repository = f"{self.track.host}/dockerpy-{self.track.name}-{self._number}"
         command = [sys.executable, "-c", _SCRIPT, str(self._folder), repository, *roles]
         return run(command, environ=self.engine.environ, folder=self._folder, watch=watch)

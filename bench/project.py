@@ -1,4 +1,4 @@
-"""The project that everybody builds: images/mnist, in variations, each with its lock and its Dockerfiles made up front.
+"""The project that everybody builds, one of images/, in variations, each with its lock and its Dockerfiles made up front.
 
 Resolving versions takes the index's time, not the builder's, so no row has it in it.
 """
@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from bench.installed import Installed
 from bench.processes import run
 
-ROLES = ("master", "worker", "ps")
 SMALL_PACKAGES = ("tabulate", "toolz", "more-itertools", "sortedcontainers", "colorama")  # one is added per round
 
 
@@ -39,13 +40,16 @@ def environment(cache: Path, host: str) -> dict[str, str]:
 class Projects:
     """Makes variations of the project once, and copies of them."""
 
-    def __init__(self, folder: Path, host: str, installed: Installed, spec: str = "image.yaml") -> None:
+    def __init__(
+        self, folder: Path, host: str, installed: Installed, example: str = "mnist", spec: str = "image.yaml"
+    ) -> None:
         self.imgtool = str(installed.command)
-        self._source = installed.checkout / "images" / "mnist"
+        self._source = installed.checkout / "images" / example
         self._folder = folder
         self._host = host
         self._spec = spec
         self.cache = folder / "cache"  # the wheel cache that is copied to where wheels shall be warm
+        self.roles = tuple(yaml.safe_load((self._source / spec).read_text())["roles"])
 
     def spec(self, variation: Variation) -> Path:
         """The folder of a variation's spec, with a current lock; not to be changed."""

@@ -13,12 +13,14 @@ _HEAD = (
     " | load |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
 )
 
+_COUNTS = ("one role", "two roles", "three roles", "four roles")
 _NOTES = """How to read it. Each contender runs once per round, one after the other, on a machine that does nothing else; a
 ratio is taken within its round, and its median is in bold: below 1, imgtool took less time. `make bench` makes this file.
 
 - *bake* is `docker buildx bake --push` of the Dockerfiles that `imgtool render -o` writes; on the newer Engine with what
   its BuildKit allows (`COPY --link`, one shared target, mounted wheels, WORKDIR before the code), no provenance. Engine 28
   unpacks what it pushes although it is told not to (moby/moby#51493, mended in 29): about a quarter of its cold time.
+- *uv + Dockerfile*: the same, with one RUN that installs the mounted wheels with uv and compiles them.
 - *docker-py*: the roles built and pushed one after the other by the Engine's classic builder, as launchers do.
 - *crane append* appends the code to images that were made beforehand, and cannot tell whether they are still right;
   *uv + tar + crane* makes those too, in each run.
@@ -83,7 +85,7 @@ def _races(samples: Sequence[Sample]) -> Iterator[tuple[Scenario, str, list[Samp
 def _track(track: str) -> str:
     kind, roles = track.split("-")
     how = "the registry on loopback" if kind == "direct" else "through the counting proxy"
-    return f"{'three roles' if roles == '3' else 'one role'}, {how}"
+    return f"{_COUNTS[int(roles) - 1]}, {how}"
 
 
 def table(samples: Sequence[Sample]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.contenders import Contender, ready
 from bench.processes import FailedError
-from bench.project import BASE, ROLES, SMALL_PACKAGES, Variation
+from bench.project import BASE, SMALL_PACKAGES, Variation
 from bench.world import World
 
 Prepare = Callable[[Contender, int], None]
@@ -130,7 +130,8 @@ def measure(
             warm.add(name)
         except FailedError as error:
             _leave_out(scenario, contender, error, contenders, world)
-    for roles in (ROLES,) if scenario.heavy or scenario.elsewhere else (ROLES, ROLES[1:2]):
+    everything = next(iter(contenders.values())).track.roles if contenders else ()
+    for roles in (everything,) if scenario.heavy or scenario.elsewhere else (everything, everything[1:2]):
         for number in range(rounds):
             for contender in _rotate(tuple(contenders.values()), number):
                 try:
