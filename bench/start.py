@@ -101,7 +101,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--program", action="append", choices=PROGRAMS, help="only this one; repeatable")
     parser.add_argument("--without", action="append", default=[], choices=CONTENDERS)
-    parser.add_argument("--newer", type=Path, metavar="FOLDER", help="a newer containerd and ctr, such as those of Ubuntu's package")
+    parser.add_argument(
+        "--newer", type=Path, metavar="FOLDER", help="a newer containerd and ctr, such as those of Ubuntu's package"
+    )
     parser.add_argument("--unpacks", type=int, default=5, help="max_concurrent_unpacks of the newer one (5)")
     parser.add_argument(
         "--folder", type=Path, help="where to work, 12 GiB; a folder that is kept has the images for another run"
