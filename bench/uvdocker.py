@@ -43,9 +43,7 @@ class UvDockerfile(Bake):
             self.send_context()
 
     def build(self, roles: tuple[str, ...], *, watch: bool = False) -> Usage:
-        usage = super().build(roles[:1], watch=watch)
-        self.engine.do("image", "prune", "-af")  # what Engine 28 unpacked
-        return usage
+        return super().build(roles[:1], watch=watch)
 
     def _write(self) -> None:
         super()._write()
