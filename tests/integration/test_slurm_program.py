@@ -92,7 +92,7 @@ def end_of(cluster: Slurm, folder: Path, text: str, seconds: float = 60) -> tupl
     while True:
         shown = subprocess.run(("scontrol", "show", "job", number), env=cluster, stdout=-1, check=True).stdout.decode()
         fields = dict(word.split("=", 1) for word in shown.split() if "=" in word)
-        if fields["JobState"] not in {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}:
+        if fields["JobState"] not in {"PENDING", "CONFIGURING", "RUNNING", "SIGNALING", "COMPLETING"}:
             return fields["JobState"], fields["ExitCode"]
         assert time.monotonic() < deadline, (fields["JobState"], (folder / f"slurm-{number}.out").read_text())
         time.sleep(0.2)
