@@ -194,6 +194,13 @@ CASES: list[tuple[Reader, str, str, str]] = [
         "trainer: task.py",
     ),
     (_spec, "env: {A: @b}", "put the value in quotes", 'env: {A: "@b"}'),
+    (_spec, "job: {secrets: [A]}", "write {A: {name: NAME}}", "job: {target: jobset, secrets: {A: {name: n}}}"),
+    (
+        _spec,
+        "args: []\n<<<<<<< HEAD\nuser: a\n=======\nuser: b\n>>>>>>> other",
+        "choose one side of the merge conflict, and remove the lines <<<<<<<, ======= and >>>>>>>",
+        "user: a",
+    ),
     (_spec, "env:\n\tA: b", "indent with spaces; YAML allows no tab there", "env:\n  A: b"),
     (_place, "jobset", "--target jobset chooses the job file's format", "images/mnist"),
     (_place, "a:/b", "--job-dir FOLDER mounts one folder, at /job and at the first of job.volumes", "images/mnist"),

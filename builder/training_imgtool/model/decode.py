@@ -418,7 +418,9 @@ def _suggest_entries(kind: Any, node: Node) -> str | None:
     texts = [item.text for item in node.items if isinstance(item, Scalar)] if isinstance(node, Items) else []
     if not texts or not all(re.fullmatch(r"\w+(?:=[^,\s]+)?", text) and not detect_line_secret(text) for text in texts):
         return None
-    empty = "{}" if dataclasses.is_dataclass(kind) else "VALUE"
+    empty = "VALUE"
+    if dataclasses.is_dataclass(kind):
+        empty = "{name: NAME}" if "name" in {field.name for field in dataclasses.fields(kind)} else "{}"
     pairs = (text.partition("=")[::2] for text in texts)
     return f"write {{{', '.join(f'{name}: {value or empty}' for name, value in pairs)}}}"
 

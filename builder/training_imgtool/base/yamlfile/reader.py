@@ -22,6 +22,7 @@ MAX_BYTES = 1 << 20
 # Characters that YAML forbids, and line ends of YAML 1.1 that editors and YAML 1.2 do not know.
 _FORBIDDEN = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_CONFLICT = re.compile(r"(?m)^<<<<<<< ")
 _CURES = {  # by words of the parser's messages
     "tab": "indent with spaces; YAML allows no tab there",
     "cannot start any token": "put the value in quotes",
@@ -72,6 +73,8 @@ def parse(data: bytes, name: str, *, what: str = "file") -> Table:
         details = _caret(text, at)
         said = "tab" if details and details[0][: at.column].endswith("→") else problem
         hint = next((cure for words, cure in _CURES.items() if words in said), None)
+        if _CONFLICT.search(text):
+            hint = "choose one side of the merge conflict, and remove the lines <<<<<<<, ======= and >>>>>>>"
         raise InputError(f"{name}:{at.line}:{at.column}: not YAML: {problem}", details=details, hint=hint) from None
     root = tree.root
     if root is None or (isinstance(root, Scalar) and root.null):
